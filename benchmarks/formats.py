@@ -1,4 +1,4 @@
-"""What the formats of row topics cost: CPU per record beside Avro's, with the kernel and without it.
+"""The cost of the formats of row topics: CPU per record in addition to Avro's, with and without the kernel.
 
 ``python -m benchmarks.formats``. A record is an insert into a table of ten columns, with its key.
 """

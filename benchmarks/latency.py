@@ -1,7 +1,7 @@
 """From INSERT to a consumer of the row topic, at a steady rate: ``python -m benchmarks.latency --help``.
 
-A process of its own inserts rows, each a transaction that says when its INSERT was sent; this one reads the
-row topic as any consumer does (read_committed) and looks at the clock, which is the same. Debezium has its
+A separate process inserts rows, each in a transaction, with the time of the INSERT; this one reads the
+row topic as any consumer does (read_committed) and compares it with the same clock. Debezium has its
 settings for a low latency: ``poll.interval.ms=10`` and ``linger.ms=0``; it does not write exactly once.
 """
 

@@ -1,4 +1,4 @@
-"""The machine on which something is measured: in words, how busy it is, and what a process has used."""
+"""The machine that runs a measurement: its description, its load, and what a process has used."""
 
 import os
 import platform

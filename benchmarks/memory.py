@@ -1,4 +1,4 @@
-"""Peak memory of the services on what is largest: ``python -m benchmarks.memory`` (or ``make memory``).
+"""Peak memory of the services on the largest inputs: ``python -m benchmarks.memory`` (or ``make memory``).
 
 ===========  =================================================================================================
 case         what is carried to row topics
@@ -6,7 +6,7 @@ case         what is carried to row topics
 ``rows``     1,000,000 rows that one statement inserts, in one transaction
 ``event``    one row with a LONGBLOB of 100 MB, which is one event
 ``payload``  a transaction of rows that do not compress, in one TRANSACTION_PAYLOAD of 500 MB (zstd)
-``small``    a transaction of 2 GB of small events, a row in each; only when asked for, since it takes long
+``small``    a transaction of 2 GB of small events, a row in each; only on request, since it takes long
 ===========  =================================================================================================
 
 The first two are logged by a real server. No server that is fetched here compresses transactions, so the

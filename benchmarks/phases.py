@@ -21,10 +21,10 @@ SPAWNED: Final = "MILLRACE_BENCH_SPAWNED"
 
 _CALLS: Final = (
     ("reach Kafka", "services.{service}.app", "connect"),
-    ("read the state as anybody may", "services.reader.app", "committed_state"),
+    ("read the state without fencing", "services.reader.app", "committed_state"),
     ("examine the server", "services.reader.live", "LiveSource.examine"),
     ("take over", "services.{service}.app", "take_over"),
-    ("look the topics up", "millrace.kafka.exactly_once", "ensure_topics"),
+    ("look up topics", "millrace.kafka.exactly_once", "ensure_topics"),
     ("fence, read the state", "millrace.kafka.producer", "TransactionalProducer.open"),
     ("init_transactions", "millrace.kafka.client", "Producer.init_transactions"),
     ("read the state", "millrace.kafka.producer", "read_state"),

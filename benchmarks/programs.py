@@ -1,4 +1,4 @@
-"""Whole programs on a log file, start included: ``millrace binlog``, the services' stages, mysqlbinlog."""
+"""Whole programs on a log file, with startup: ``millrace binlog``, the services' stages, mysqlbinlog."""
 
 import os
 import subprocess

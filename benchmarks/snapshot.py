@@ -1,9 +1,9 @@
 """A snapshot of a table, from its start until it is in the row topic: ``python -m benchmarks.snapshot``.
 
-Each form takes one of the same table, one after the other. With ``--writes`` a process of its own inserts,
-updates and deletes rows of the table meanwhile, each in a transaction; Millrace's row topic is then compared
-with the table by ``millrace verify rows``. Millrace's services carry the log while the snapshot is taken.
-Debezium's connector is made in a worker of Kafka Connect that runs already; it reads the log afterwards.
+Each form takes a snapshot of the same table, one after the other. With ``--writes`` a separate process
+inserts, updates and deletes rows of the table meanwhile, each in a transaction; Millrace's row topic is then
+compared with the table by ``millrace verify rows``. Millrace's services carry the log while the snapshot is
+taken. Debezium's connector is created in a running worker of Kafka Connect; it reads the log afterwards.
 """
 
 import multiprocessing

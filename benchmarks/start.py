@@ -2,8 +2,8 @@
 
 The three services run on the local stack, and a row is written every 20 ms. Each service in turn is ended
 (with SIGTERM and a second without it; with SIGKILL, at any moment of its work, and no pause) and started
-again. What counts is the time from the start of the process, or from SIGKILL, to the first row in the row
-topic of those that were written since. The phases are those of the last start of each service, in seconds
+again. The time is measured from the start of the process, or from SIGKILL, to the arrival of the first row in
+the row topic that was written after it. The phases are those of the last start of each service, in seconds
 from the start of the process (:mod:`benchmarks.phases`).
 """
 

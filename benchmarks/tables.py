@@ -1,8 +1,8 @@
-"""What many tables cost: ``python -m benchmarks.tables --tables 1000`` (10,000 and more as well).
+"""The cost of many tables: ``python -m benchmarks.tables --tables 1000`` (10,000 and more as well).
 
-A real server has so many tables, each gets a row in a transaction of its own, and all are carried by the
-three services into so many topics: first with every table new, then after a restart with every table known,
-with one more row for each. A run with ten tables comes before; memory is compared with that.
+A real server has that many tables; each gets a row in a separate transaction, and the three services write
+all rows to as many topics: first with every table new, then after a restart with every table known, with one
+more row for each. A run with ten tables precedes it, for comparing memory.
 
 Kafka, the registry and the server are those of the local stack, with more memory for Kafka (2 GB of heap),
 small index files, and one tablespace for all tables.

@@ -1,9 +1,9 @@
-"""Archive ``{source}.raw`` as Parquet: what was added to the topic since the run before.
+"""Archive ``{source}.raw`` as Parquet: the records added since the previous run.
 
     millrace job archive --source shop --archive s3a://lake/millrace
     millrace job reprocess --source shop --archive s3a://lake/millrace
 
-What an archive is, and how it is read, :mod:`spark_jobs.common.archive` says.
+See :mod:`spark_jobs.common.archive` for the format and for reading.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""What a version of the decoder makes otherwise than another did, of the same raw bytes.
+"""Differences between the output of two versions of the decoder for the same raw bytes.
 
     millrace job conformance --source shop --after reports/reprocess-shop
     millrace job conformance --source shop --before /results/of-1.0 --after /results/of-1.1
 
-Each side is a folder with results of the job ``reprocess``, which each version has run for itself, or, on the
-side of before, what decoder and row mapper have published. Changes of rows are compared by their place in the
-log, field by field; so are typed events where both sides are folders that have them.
+Each side is a folder with results of the job ``reprocess``, run by that version, or, as the first side, what
+decoder and row mapper have published. Changes of rows are matched by their position in the log and compared
+field by field; so are typed events if both sides are folders that have them.
 """
 
 import json
@@ -217,7 +217,7 @@ def conformance(job: Job, spark: SparkSession, before: Side, after: Side) -> tup
         ends = sf.min(_struct()).alias("low"), sf.max(_struct()).alias("high")
         bounds = [both.where(f"{side} is not null").agg(*ends).first() for side in ("old", "new")]
         if any(bound is None or bound.low is None for bound in bounds):
-            raise UserError(f"{before} and {after} have nothing that can be compared", ExitCode.DATA)
+            raise UserError(f"{before} and {after} have nothing in common to compare", ExitCode.DATA)
         low = max(tuple(bound.low) for bound in bounds if bound is not None)
         high = min(tuple(bound.high) for bound in bounds if bound is not None)
         both = both.where((_struct() >= _struct_of(low)) & (_struct() <= _struct_of(high)))
@@ -289,7 +289,7 @@ def report_of(
     if any(figures[name] for name in ("changed", "missing", "added")):
         page.verdict("The two sides differ.", "bad")
     else:
-        page.verdict("Both sides say the same of all that both have read.", "good")
+        page.verdict("Both sides are equal where both have read.", "good")
     page.tiles(list(figures.items()))
     page.section("What was compared")
     page.table(
@@ -315,9 +315,9 @@ def report_of(
 
 @job_command("conformance", tables=True)
 @click.option(
-    "--before", help="Folder of results of reprocess, by one version. What was published, without it."
+    "--before", help="Folder with results of reprocess by one version. [default: what was published]"
 )
-@click.option("--after", required=True, help="Folder of results of reprocess, by another version.")
+@click.option("--after", required=True, help="Folder with results of reprocess by another version.")
 def main(job: Job, spark: SparkSession, before: str | None, after: str) -> None:
     """Compare what two versions made of the same raw events, or one with what was published."""
     check_one_source(job)

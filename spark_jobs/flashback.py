@@ -3,9 +3,9 @@
     millrace job flashback --source shop --after 2026-01-31T10:00 --table shop.orders
     millrace job flashback --source shop --gtids 3e11fa47-71ca-11e1-9e33-c80aa9429562:17-19 --dry-run
 
-The statements fit the tables as they are now: what DDL did to a row since, as far as the log goes it, is
-done to its values (:mod:`millrace.verify.history`). A value or a row that cannot return is told, never
-guessed. A change of a row that was changed again, by a transaction that is not undone, is left out.
+The statements fit the tables as they are now: the effects of later DDL, as far as the log shows them, are
+applied to the values (:mod:`millrace.verify.history`). A value or a row that cannot be restored is reported,
+never guessed. A change of a row that a transaction which is not undone changed again is left out.
 """
 
 import json
@@ -87,7 +87,7 @@ _MOVING: Final = {"timestamp", "datetime"}
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which changes are undone: those for which all holds that is given."""
+    """Which changes are undone: those that meet all given conditions."""
 
     gtids: Gtids | None = None
     transactions: frozenset[str] = frozenset()
@@ -120,7 +120,7 @@ def literal(column: ColumnDefinition, value: Any, *, mariadb: bool) -> str:
         return str(int.from_bytes(value))
     if isinstance(value, bytes):
         if kind not in _BYTES:
-            raise Unreturnable(f"column {column.name}: its bytes are no text of its character set")
+            raise Unreturnable(f"column {column.name}: its bytes are invalid in its character set")
         return f"0x{value.hex().upper()}" if value else "''"
     if kind in _NUMBERS:
         return format(value, "f") if isinstance(value, Decimal) else str(int(value))
@@ -162,7 +162,7 @@ class Undoing:
         return {column.name: value for column, value in pairs if names[column.name] is not None}
 
     def key(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Give the values of the primary key; None where there is none, or not all are told."""
+        """Give the values of the primary key; None if there is none, or not all are known."""
         key = {name: values.get(name, Untold("")) for name in self._key}
         return None if not key or any(isinstance(each, Untold) for each in key.values()) else key
 
@@ -213,7 +213,7 @@ class Undoing:
             if before[name] != after[name] or moves:
                 steps.append(f"{_quoted(name)} = {literal(column, before[name], mariadb=self._mariadb)}")
         if not steps:
-            raise Unreturnable("it changed nothing in the columns that the table has now")
+            raise Unreturnable("it changed none of the columns that the table has now")
         where = self._where(after)
         return f"UPDATE {self._name} SET {', '.join(steps)} WHERE {where} LIMIT 1"  # noqa: S608 - quoted
 
@@ -226,7 +226,7 @@ class Undoing:
             if column.name in wanted
         ]
         if not conditions:
-            raise Unreturnable("the table has no column left that the row had")
+            raise Unreturnable("the table has none of the row's columns any more")
         return " AND ".join(conditions)
 
 
@@ -333,7 +333,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
 def _tables(  # noqa: PLR0917 - what is asked for, of what
     job: Job, spark: SparkSession, one: Input, log: Log, names: Sequence[tuple[str, str]], chosen: Chosen
 ) -> tuple[list[Table], list[str]]:
-    """Give the tables by the names that they have now, and what is not there any more."""
+    """Give the tables by their current names, and those that no longer exist."""
     found: list[tuple[str, str]] = list(names)
     if not names:
         ends = units(job, spark, one, chosen.gtids)
@@ -360,7 +360,7 @@ def _tables(  # noqa: PLR0917 - what is asked for, of what
             continue
         if table.hidden:
             problem = f"MILLRACE_COLUMNS_… hides columns of {table}: {', '.join(table.hidden)}"
-            raise SettingsError([f"{problem}; what is not in the row topic cannot be undone"])
+            raise SettingsError([f"{problem}; changes that are not in the row topic cannot be undone"])
         tables.append(table)
     return tables, gone
 
@@ -482,15 +482,15 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     page = Report(f"Flashback of {job.sources[0]}", [f"made as of {outcome.until}"])
     counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
     if outcome.not_undone or outcome.lost or outcome.notes or job.faults.number:
-        page.verdict("Not all of it can be undone: see below what cannot return.", "doubt")
+        page.verdict("Not all of it can be undone: what cannot is listed below.", "doubt")
     else:
-        page.verdict("All changes that were chosen can be undone.", "good")
+        page.verdict("All selected changes can be undone.", "good")
     page.tiles(
         [
             ("transactions undone", outcome.transactions),
             ("rows deleted again", counts["inserts"]),
-            ("rows changed back", counts["updates"]),
-            ("rows brought back", counts["deletes"]),
+            ("rows reverted", counts["updates"]),
+            ("rows restored", counts["deletes"]),
             ("changes not undone", outcome.not_undone),
         ]
     )
@@ -498,7 +498,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     for note in outcome.notes:
         page.text(note)
     page.section("Tables")
-    headings = ["table", "rows deleted", "rows changed back", "rows brought back", "not undone"]
+    headings = ["table", "rows deleted", "rows reverted", "rows restored", "not undone"]
     page.table(headings, [(r.table, r.inserts, r.updates, r.deletes, r.not_undone) for r in outcome.counts])
     if outcome.reasons:
         page.section("What is not undone")
@@ -508,7 +508,8 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         )
     if outcome.lost:
         page.section(
-            "Columns that cannot return", "They were dropped after the changes; their rows return without."
+            "Columns that cannot be restored",
+            "They were dropped after the changes; their rows return without them.",
         )
         page.table(
             ["table", "column", "rows", "a row"],
@@ -522,21 +523,19 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
 
 @job_command("flashback", tables=True)
 @click.option(
-    "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. All without it."
+    "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. [default: all]"
 )
-@click.option("--gtids", help="Only transactions of this set, as gtid_executed or gtid_binlog_pos is.")
+@click.option("--gtids", help="Only transactions of this set, written as gtid_executed or gtid_binlog_pos.")
 @click.option(
     "--transaction",
     "transactions",
     multiple=True,
-    help="Only this one, as in transaction.id; may be repeated.",
+    help="Only this transaction, as in transaction.id; may be repeated.",
 )
-@click.option(
-    "--after", help="Only what was committed after this moment: see the option --at of table_state."
-)
-@click.option("--until", help="Only what was committed at this moment or before it.")
-@click.option("--key", "keys", multiple=True, help="Only this row, as id=5 or a=1,b=x; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Say what would be undone and what cannot; write no SQL.")
+@click.option("--after", help="Only what was committed after this moment, given as for table_state --at.")
+@click.option("--until", help="Only what was committed up to this moment.")
+@click.option("--key", "keys", multiple=True, help="Only this row, such as id=5 or a=1,b=x; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Report what would be undone and what cannot; write no SQL.")
 def main(  # noqa: PLR0917 - click calls it by names
     job: Job,
     spark: SparkSession,
@@ -552,10 +551,10 @@ def main(  # noqa: PLR0917 - click calls it by names
     """Write SQL that undoes changes of tables, the newest first, as flashback.sql."""
     check_one_source(job)
     if not (gtids or transactions or after or until or keys):
-        problem = "name what is to be undone, with --gtids, --transaction, --after, --until or --key"
+        problem = "select what to undo, with --gtids, --transaction, --after, --until or --key"
         raise SettingsError([problem])
     if keys and not tables:
-        raise SettingsError(["--key wants the table as well: name it with --table"])
+        raise SettingsError(["--key needs the table: name it with --table"])
     chosen = choose(job, spark, gtids, transactions, (after, until), [parse_key(key) for key in keys])
     outcome = flashback(job, spark, parse_tables(tables), chosen)
     if not dry_run:
@@ -571,14 +570,14 @@ def choose(  # noqa: PLR0917 - the options of the command
     between: tuple[str | None, str | None],
     keys: Sequence[Mapping[str, str]],
 ) -> Chosen:
-    """Make of the options what is to be undone."""
+    """Convert the options to the choice of changes to undo."""
     (one,) = job.inputs
     places = []
     for option, text in zip(("--after", "--until"), between, strict=True):
         found = None if text is None else reach_or_none(job, spark, one, parse_moment(option, text))
         places.append(None if found is None else found.place.order())
     if between[1] is not None and places[1] is None:
-        raise UserError(f"nothing was committed by {between[1]}, as far as {one.source} tells", ExitCode.DATA)
+        raise UserError(f"nothing was committed by {between[1]}, according to {one.source}", ExitCode.DATA)
     wanted = None if gtids is None else parse_gtids("--gtids", gtids)
     return Chosen(wanted, frozenset(transactions), places[0], places[1], keys)
 

@@ -1,10 +1,10 @@
-"""Loop detection: what circulates in a topology, what is delivered twice, and what never arrives.
+"""Loop detection: which transactions circulate in a topology, are delivered twice, or never arrive.
 
-In a ring each server drops the events that carry its own id. An event whose origin has left the ring is
-dropped by no one: it is applied again, lap after lap. An id that two servers have lets both drop what the
-other wrote; a member that was restored under its old id drops what it wrote after the backup. So each
-transaction is looked for in the logs of all members (:mod:`spark_jobs.loops.presence`), repeats in one log
-are judged (:mod:`spark_jobs.loops.laps`), the ring is inferred (:mod:`spark_jobs.loops.topology`), and each
+In a ring each server drops the events that carry its own id. If the origin of an event has left the ring, no
+server drops it: it is applied again, lap after lap. If two servers share an id, each drops what the other
+wrote; a member that was restored under its old id drops what it wrote after the backup. So the job looks for
+each transaction in the logs of all members (:mod:`spark_jobs.loops.presence`), repeats in one log are
+classified (:mod:`spark_jobs.loops.laps`), the ring is inferred (:mod:`spark_jobs.loops.topology`), and each
 cause becomes one incident (:mod:`spark_jobs.loops.incidents`).
 
 Reads ``{source}.events`` of the members, a source each (:mod:`spark_jobs.loops.logs`); writes, in the output
@@ -227,7 +227,7 @@ def _absent(
     common: Sequence[Row],
     made: Sequence[Claim],
 ) -> tuple[DataFrame, list[Turned]]:
-    """Return what is missing, and what arrived in another order than it was committed in."""
+    """Return what is missing, and what did not arrive in commit order."""
     found = persisted(absences(spark, present, made, streams))
     by_order = (
         found.where(sf.col("rule").isin(SKIPPED, OWN)).select("reference", "member", "origin").distinct()
@@ -291,7 +291,7 @@ def _mixed(present: DataFrame, absent: DataFrame) -> set[tuple[int, int]]:
 
 
 def _as_restored(one: Absence, mixed: Collection[tuple[int, int]]) -> Absence:
-    """Take what a member lacks of its own in one stretch for what it has lost."""
+    """Treat what a member lacks of its own in one range as lost."""
     if one.rule != OWN or (one.origin, one.stream) in mixed or one.transactions < _STRETCH:
         return one
     return replace(one, rule=RESTORED, found_as=OWN)
@@ -530,13 +530,13 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
     "--servers",
     default="",
     callback=_servers,
-    help="Server ids of the topology, as 1,2: transactions of others are an incident. Without it, only those "
-    "that circulate are.",
+    help="Server ids of the topology, such as 1,2: transactions of others are an incident. Without it, only "
+    "those that circulate are.",
 )
 @click.option(
     "--ping-pong",
     is_flag=True,
-    help="Also look for rows that two servers overwrite in turns; all rows are read for that.",
+    help="Also look for rows that two servers overwrite in turns; this reads all rows.",
 )
 @follow_options
 @click.option(
@@ -544,11 +544,11 @@ def _servers(_context: click.Context, _option: click.Parameter, text: str) -> li
     type=click.IntRange(1, 10_080),
     default=60,
     show_default=True,
-    help="With --follow, minutes before what is new that are looked over again with it.",
+    help="With --follow, minutes before the new events that are compared again.",
 )
 @click.option(
     "--alerts", is_flag=True,
-    help=f"Also write the incidents to the topic {ALERTS}: those that were not told there.",
+    help=f"Also write the incidents to the topic {ALERTS}: those that are not there yet.",
 )  # fmt: skip
 def main(
     job: Job,
@@ -589,7 +589,7 @@ def detect(job: Job, spark: SparkSession, servers: Sequence[int], *, ping_pong: 
 
 
 def tell(job: Job, findings: Findings) -> None:
-    """Write the incidents that were not told to the topic of alerts."""
+    """Write the incidents that were not reported yet to the topic of alerts."""
     choose = partial(new_alerts, findings.incidents, findings.keys, job.sources)
     number = tell_alerts(job.settings.kafka, job.settings.topics, choose)
     job.steps.say(f"{number} of {len(findings.incidents)} incidents are new: written to {ALERTS}")

@@ -1,16 +1,15 @@
-"""Decode ``{source}.raw`` again, into Parquet or Iceberg: rows as the row mapper has them, or typed events.
+"""Decode ``{source}.raw`` again, into Parquet or Iceberg: rows as in the row topics, or typed events.
 
     millrace job reprocess --source shop
     millrace job reprocess --source shop --from 24h --format iceberg
     millrace job reprocess --source shop --format iceberg --follow
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
-The raw topic is one partition, and much of what is in it can be read only from where a transaction begins. So
-it is cut where transactions begin (:mod:`spark_jobs.common.raw_topic`). Executors fetch each piece and decode
-it by itself, by the same code as in the services (:mod:`spark_jobs.common.decoding`), into columns and into
-files: no row is an object of Python, and none passes the JVM. What comes out does not depend on where the
-pieces lie. For Iceberg these files are staged: Spark appends them to tables
-(:mod:`spark_jobs.common.iceberg`).
+The raw topic is one partition, and much of it can be read only from the beginning of a transaction. So it is
+divided where transactions begin (:mod:`spark_jobs.common.raw_topic`). Executors fetch each piece and decode
+it separately, by the same code as the services (:mod:`spark_jobs.common.decoding`), into columns and files:
+no row becomes a Python object, and none passes through the JVM. The result does not depend on the division.
+For Iceberg these files are staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
 """
 
 import time
@@ -66,7 +65,7 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     given: Definitions | None = None,
     begun: Mapping[str, Begun] | None = None,
 ) -> dict[str, Outcome]:
-    """Decode the raw events of each source into files or tables of a catalog; return what came of it.
+    """Decode the raw events of each source into files or tables of a catalog; return the outcome.
 
     With definitions that are ``given`` the schema history is made again, of them and of all statements. A
     source that has ``begun`` is read from where an earlier run has ended.
@@ -189,7 +188,7 @@ def _deciding(
 
 
 def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Iterable[WrittenFile]) -> None:
-    """Replace a slice of tables by what executors have left in the files of a folder."""
+    """Replace a slice of tables by the files that executors have written to a folder."""
     groups: dict[str, dict[str, list[str]]] = {}
     for file in files:
         table, _, group = file.table.removeprefix("rows/").partition("/")
@@ -226,7 +225,7 @@ def _history(
     schemas: Iterable[bytes],
     given: Definitions,
 ) -> list[bytes]:
-    """Make the schema history again: what is given holds at the beginning, then each statement of the topic.
+    """Rebuild the schema history: the given definitions apply first, then each statement of the topic.
 
     Of the history that is there what no statement of the topic can lead to stays, but for the tables that are
     given.
@@ -317,7 +316,7 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
             [(name, rows, files, Bytes(size)) for name, rows, size, files in _tables(one)],
         )
         if one.snapshots:
-            page.text("In Iceberg, each with the rows of this slice in place of those that it had of it:")
+            page.text("In Iceberg, each with the rows of this slice, which replace its earlier ones:")
             page.table(
                 ["table of Iceberg", "snapshot"], [(name, str(at)) for name, at in one.snapshots.items()]
             )
@@ -342,12 +341,12 @@ def _gtids(text: str | None) -> Gtids | None:
     type=click.Choice(["rows", "events"]),
     default="rows",
     show_default=True,
-    help="Row changes, as the row mapper publishes them, or typed events, as the decoder does.",
+    help="Row changes, as published by the row mapper, or typed events, as published by the decoder.",
 )
 @click.option(
     "--gtids",
-    help="Only transactions of this set: of MySQL as gtid_executed is, of MariaDB all up to a position as "
-    "gtid_slave_pos is.",
+    help="Only transactions of this set: for MySQL as in gtid_executed, for MariaDB all up to a position as "
+    "in gtid_slave_pos.",
 )
 @click.option(
     "--definitions",
@@ -360,7 +359,7 @@ def _gtids(text: str | None) -> Gtids | None:
 @click.option(
     "--pieces",
     type=click.IntRange(1, MOST_PIECES),
-    help="How many pieces to decode at the same time or one after the other; by default by size.",
+    help="Number of pieces into which the log is divided for decoding; by default depends on its size.",
 )
 @click.option(
     "--format",
@@ -368,11 +367,11 @@ def _gtids(text: str | None) -> Gtids | None:
     type=click.Choice(["parquet", "iceberg"]),
     default="parquet",
     show_default=True,
-    help="Parquet files in the folder of the results, or Iceberg tables, in which the slice is replaced.",
+    help="Parquet files in the output folder, or Iceberg tables, in which the slice is replaced.",
 )
 @click.option(
     "--catalog",
-    help="Catalog of the Iceberg tables, that of Spark's settings spark.sql.catalog.NAME; by default a "
+    help="Catalog of the Iceberg tables, as in Spark's settings spark.sql.catalog.NAME; by default a "
     "Hadoop catalog in the warehouse.",
 )
 @click.option(
@@ -397,7 +396,7 @@ def main(  # noqa: PLR0917 - click calls it by names
     given = None
     if script is not None:
         if into == "events" or len(job.inputs) > 1:
-            raise SettingsError(["--definitions goes with --into rows and one --source"])
+            raise SettingsError(["--definitions needs --into rows and one --source"])
         given = read_definitions(script)
     opened = None
     if table_format == "iceberg":
@@ -405,7 +404,7 @@ def main(  # noqa: PLR0917 - click calls it by names
         warehouse = warehouse or f"{absolute(job.output)}/warehouse"
         opened = open_catalog(spark, catalog, warehouse)
     elif catalog or warehouse:
-        raise SettingsError(["--catalog and --warehouse go with --format iceberg"])
+        raise SettingsError(["--catalog and --warehouse need --format iceberg"])
 
     def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
         outcomes = reprocess(one, spark, into, pieces, _gtids(gtids), opened, given, begun)
@@ -422,7 +421,9 @@ def main(  # noqa: PLR0917 - click calls it by names
         )
     check_no_archive(job)
     if given is not None:
-        raise SettingsError(["--definitions does not go with --follow: rebuild the schema history instead"])
+        raise SettingsError(
+            ["--definitions cannot be combined with --follow: rebuild the schema history instead"]
+        )
     where = {"into": into, "catalog": catalog or warehouse}
     follow_raw(job, run, Pace(timedelta(seconds=every)), where)
 
@@ -432,10 +433,10 @@ def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, war
     problems = []
     if gtids is not None:
         problems.append(
-            "--gtids does not go with --format iceberg, which replaces a slice: give --from and --to"
+            "--gtids cannot be combined with --format iceberg, which replaces a slice: give --from and --to"
         )
     if catalog is not None and warehouse is not None:
-        problems.append("--warehouse does not go with --catalog: the catalog has its own")
+        problems.append("--warehouse cannot be combined with --catalog: the catalog has its own")
     if settings.rows.wide_decimal == "decimal":
         problems.append("MILLRACE_ROWS_WIDE_DECIMAL is decimal, and Iceberg has 38 digits: set it to string")
     if problems:

@@ -189,8 +189,8 @@ def _shown(row: Row) -> list[Any]:
 
 
 @job_command("row_history", tables=True)
-@click.option("--table", required=True, help="Table, DATABASE.TABLE, by its name of now.")
-@click.option("--key", required=True, help="Its primary key, as id=5 or a=1,b=x.")
+@click.option("--table", required=True, help="Table, DATABASE.TABLE, by its current name.")
+@click.option("--key", required=True, help="Its primary key, such as id=5 or a=1,b=x.")
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     """Write everything that ever happened to a row."""
     check_one_source(job)

@@ -4,9 +4,9 @@
     millrace job table_state --source shop --table shop.orders --at binlog.000007:1234
 
 A time stands for the last transaction in the order of the log that was committed at that time or before it.
-Records are folded by key in the executors, each key in one of them; those of a table without a key are
-counted. :mod:`millrace.verify.tables` does both, as for ``millrace verify``. What statements did to the rows
-is done to them as far as the log tells it; a value that it does not tell is null, and named beside it.
+Executors fold records by key, each key in one executor; records of a table without a key are
+counted. :mod:`millrace.verify.tables` does both, as for ``millrace verify``. The effects of DDL on rows are
+applied as far as the log shows them; a value that it does not show is null, and its column is listed.
 """
 
 import hashlib
@@ -77,7 +77,7 @@ _DECIMAL_DIGITS: Final = 38
 
 @dataclass(slots=True)
 class State:
-    """What became of a table: where its rows are, and what cannot be told."""
+    """The state of a table: where its rows are, and what is uncertain."""
 
     table: str
     records: int = 0
@@ -160,7 +160,7 @@ def _doubts(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
         since = log.waiting[name]
         yield f"its rows since {since} wait in the dead letter topic: see millrace deadletter"
     if table.eras.moved is not None:
-        yield f"statements may have moved rows, which the log does not tell: {table.eras.moved}"
+        yield f"statements may have changed rows in ways that the log does not show: {table.eras.moved}"
     if table.hidden:
         yield f"MILLRACE_COLUMNS_… hides columns, which are left out: {', '.join(table.hidden)}"
     if not log.selection.is_whole(table.database, table.name):
@@ -332,7 +332,7 @@ def _told(row: Row, names: Sequence[str], types: Sequence[pa.DataType], notes: l
             noted.append(f"{name}: {value.reason}")
             told = None
         elif isinstance(value, bytes) and pa.types.is_string(kind):
-            noted.append(f"{name}: its bytes are no text of its character set")
+            noted.append(f"{name}: its bytes are invalid in its character set")
             told = None
         elif pa.types.is_string(kind) and value is not None:
             told = format(value, "f") if isinstance(value, Decimal) else str(value)
@@ -386,7 +386,7 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
     doubtful = [one for one in states if one.doubts or one.untold or one.unknown_rows or one.faults]
     if doubtful:
         named = ", ".join(one.table for one in doubtful[:3]) + " …" * (len(doubtful) > 3)
-        page.verdict(f"Not all is certain of {named}: see below.", "doubt")
+        page.verdict(f"Some of {named} is uncertain: see below.", "doubt")
     else:
         page.verdict("The tables, as SELECT * would have shown them at that moment.", "good")
     page.tiles(
@@ -394,7 +394,7 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
             ("tables", len(states)),
             ("rows", sum(one.rows for one in states)),
             ("records read", sum(one.records for one in states)),
-            ("values not told", sum(one.untold.total() for one in states)),
+            ("values not in the log", sum(one.untold.total() for one in states)),
             ("in files", Bytes(sum(file.bytes for one in states for file in one.files))),
         ]
     )
@@ -404,11 +404,11 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
         [(one.table, one.rows, one.records, Code(f"{one.table}/rows")) for one in states],
     )
     for one in doubtful:
-        page.section(f"What is not certain of {one.table}")
+        page.section(f"What is uncertain in {one.table}")
         for doubt in one.doubts:
             page.text(doubt)
         if one.unknown_rows:
-            page.text(f"{one.unknown_rows:,} rows were removed that the topics never had.")
+            page.text(f"{one.unknown_rows:,} removed rows were never in the topics.")
         if one.untold:
             page.table(["value", "rows"], list(one.untold.most_common(_TOLD)))
         if one.faults:
@@ -424,9 +424,9 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
     "--at",
     default="latest",
     show_default=True,
-    help="The moment: latest, a time as 2026-01-31T10:00 (UTC if without zone), how long ago, as 90m, 24h or "
-    "7d, a place as binlog.000007:1234 (with its epoch in front, as 1:binlog.000007:1234), or a set of GTIDs "
-    "as gtid_executed or gtid_binlog_pos is.",
+    help="The moment: latest, a time such as 2026-01-31T10:00 (UTC if without zone), how long ago, such as "
+    "90m, 24h or 7d, a position such as binlog.000007:1234 (with its epoch: 1:binlog.000007:1234), or a set "
+    "of GTIDs written as gtid_executed or gtid_binlog_pos.",
 )
 def main(job: Job, spark: SparkSession, tables: tuple[str, ...], at: str) -> None:
     """Write the rows that tables had at a moment, as Parquet."""

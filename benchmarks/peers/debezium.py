@@ -1,9 +1,9 @@
 """Debezium in Kafka Connect: one worker, started for one run, as Millrace's services are.
 
-Its settings are those with which it was fastest here, those of the JVM its defaults. What it has to do is
-made no more than what Millrace does: a record per row, no tombstone after that of a delete, no schemas in
-the records. Its offset is given to it before it starts, so that it reads the log from the input's first event
-on; of the tables it reads the definitions alone (``snapshot.mode=recovery``). Where its snapshot is measured,
+Its settings are those with which it was fastest here; the JVM has its defaults. It does no more work than
+Millrace: a record per row, no tombstone after a delete, no schemas in
+the records. Its offset is set before it starts, so it reads the log from the input's first event;
+of the tables it reads only the definitions (``snapshot.mode=recovery``). To measure its snapshot,
 it begins with that (``snapshot.mode=initial``).
 """
 

@@ -1,4 +1,4 @@
-"""python-mysql-replication, the library: it decodes rows and keeps nothing.
+"""python-mysql-replication, the library: it decodes rows and discards them.
 
 As a program (``python -m benchmarks.peers.replication``) this reads a log and prints how many rows it has
 seen, now and then, until it is stopped. What to read is in the environment, so that no password is among its

@@ -187,7 +187,7 @@ def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
 def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
     if not database or not name:
-        raise UserError(f"{table} is no DATABASE.TABLE", ExitCode.SETTINGS)
+        raise UserError(f"{table} is not DATABASE.TABLE", ExitCode.SETTINGS)
     return known.find(database, name, SourcePosition(_LAST, "", 0) if at is None else _place(at))
 
 

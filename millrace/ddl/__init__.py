@@ -1,8 +1,8 @@
 """DDL statements of MySQL and MariaDB: from the definitions before one to those after it.
 
-Sans I/O: a statement's text, the session as its QUERY event has it and the definitions known before go in,
-and the definitions that it changes come out. A statement that is not understood makes unknown what it
-names; nothing is guessed.
+Sans I/O: the input is a statement's text, the session as in its QUERY event and the known definitions, the
+output the definitions that it changes. If a statement is not understood, the definitions that it names become
+unknown; nothing is guessed.
 """
 
 from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, altered, apply

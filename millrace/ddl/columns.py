@@ -56,10 +56,10 @@ def has_charset(column: ColumnDefinition) -> bool:
 def column_definition(spec: ColumnSpec, table_charset: str | None, session: Session) -> ColumnDefinition:
     """Give the definition of a column, at ordinal 0 and in no key.
 
-    Raise NotUnderstoodError where its type or its character set cannot be told.
+    Raise NotUnderstoodError if its type or its character set is unknown.
     """
     if session.other_types:
-        raise NotUnderstoodError("in this sql_mode names of types mean others")
+        raise NotUnderstoodError("in this sql_mode names of types have other meanings")
     server = session.server
     definition = ColumnDefinition(
         0,
@@ -92,7 +92,7 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
 def _text(spec: ColumnSpec, definition: ColumnDefinition, table_charset: str | None) -> ColumnDefinition:
     charset = charset_named(spec.charset) if spec.charset else charset_of(spec.collation) or table_charset
     if charset is None:
-        raise NotUnderstoodError(f"the character set of column {spec.name} comes from a default not known")
+        raise NotUnderstoodError(f"the character set of column {spec.name} comes from an unknown default")
     return _with_charset(spec, replace(definition, collation=spec.collation, charset=charset))
 
 

@@ -22,14 +22,14 @@ __all__ = ["MISSING", "Known", "Missing", "State", "Unknown", "altered", "apply"
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A table whose definition cannot be told, and why."""
+    """A table whose definition is unknown, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is no such table: it was dropped, or has another name by now."""
+    """The table does not exist: it was dropped or renamed."""
 
 
 MISSING: Final = Missing()
@@ -44,7 +44,7 @@ class Known(Protocol):
     """The definitions before a statement."""
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; None where it was never heard of."""
+        """Give what is known of a table; None if it is new."""
 
     def tables(self, database: str) -> Iterable[str]:
         """Give the tables of a database that are not missing."""
@@ -57,7 +57,7 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
     text is the beginning of a statement, or not all of it could be read.
     """
     if not whole:
-        reason = "its text is too long, or not in the character set that it says"
+        reason = "its text is too long, or not in its character set"
         return _unknown(text, session, known, reason)
     work = _Work(session, known)
     try:
@@ -185,7 +185,7 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
         if isinstance(source, TableDefinition):
             work.changes[key] = replace(source, database=key[0], table=key[1])
         else:
-            work.changes[key] = Unknown("it was created LIKE a table whose definition is not known")
+            work.changes[key] = Unknown("it was created LIKE a table whose definition is unknown")
         return
     options = statement.options
     charset = work.charset(options, work.database_charset(key[0]))
@@ -237,7 +237,7 @@ def _rename(work: _Work, old: TableKey, new: TableKey) -> None:
     state = work.state(old)
     if state is None or state is MISSING:
         if work.state(new) is not None:
-            work.changes[new] = Unknown("it got its name from a table whose definition is not known")
+            work.changes[new] = Unknown("it got its name from a table whose definition is unknown")
         return
     work.changes[old] = MISSING
     if isinstance(state, TableDefinition):
@@ -328,7 +328,7 @@ class _Table:
     def _at(self, name: str) -> int:
         at = self._find(name)
         if at is None:
-            raise NotUnderstoodError(f"the table has no column {name} by what is known of it")
+            raise NotUnderstoodError(f"the table has no column {name} according to its known definition")
         return at
 
     def _define(self, spec: ColumnSpec) -> ColumnDefinition:
@@ -337,7 +337,7 @@ class _Table:
     def insert(self, spec: ColumnSpec, after: str | None) -> None:
         """Add a column, and the keys that it declares."""
         if self._find(spec.name) is not None:
-            raise NotUnderstoodError(f"the table has a column {spec.name} by what is known of it")
+            raise NotUnderstoodError(f"the table has a column {spec.name} according to its known definition")
         self._place(self._define(spec), after)
         self._keys_of(spec)
 
@@ -395,7 +395,7 @@ class _Table:
             elif isinstance(each, ddl.ConvertTo):
                 self._set_charset(each.charset or "default", each.collation, database_charset)
                 if self._charset is None:
-                    raise NotUnderstoodError("it converts to a default character set that is not known")
+                    raise NotUnderstoodError("it converts to an unknown default character set")
                 self._columns = [
                     converted(column, self._charset, each.collation) if has_charset(column) else column
                     for column in self._columns
@@ -429,7 +429,7 @@ class _Table:
         return found
 
     def _change_columns(self, changes: Sequence[tuple[int, ddl.Operation]]) -> dict[int, ColumnDefinition]:
-        """Change columns in their places; give those that move, taken out, by the id of what moves them."""
+        """Change columns in place; remove and give those that move, by the id of their operation."""
         moves: dict[int, ColumnDefinition] = {}
         renames: dict[str, str] = {}
         columns: list[ColumnDefinition] = []
@@ -496,7 +496,7 @@ class _Table:
             return
         left = [index for index in self._indexes if index.name.casefold() != drop.name.casefold()]
         if len(left) == len(self._indexes) and not drop.constraint and not drop.if_exists:
-            raise NotUnderstoodError(f"the table has no index {drop.name} by what is known of it")
+            raise NotUnderstoodError(f"the table has no index {drop.name} according to its known definition")
         self._indexes = left
 
     def _rename_index(self, rename: ddl.RenameIndex) -> None:

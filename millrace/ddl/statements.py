@@ -1,7 +1,7 @@
 """What DDL statements say about tables, as far as a definition depends on it.
 
-The grammar is that of both servers' manuals, narrowed: options that change no definition are stepped over,
-and what is not expected where it stands raises NotUnderstoodError. Nothing here knows a table.
+The grammar is a subset of both servers' manuals: options that change no definition are skipped,
+and anything unexpected raises NotUnderstoodError. Nothing here knows a table.
 """
 
 import re
@@ -597,7 +597,7 @@ def _alter_one(tokens: Tokens, operations: list[Operation]) -> None:
     options = TableOptions()
     if _option(tokens, options):
         if options.versioning:
-            raise NotUnderstoodError("WITH SYSTEM VERSIONING is no alteration")
+            raise NotUnderstoodError("WITH SYSTEM VERSIONING is not valid in ALTER TABLE")
         while _option(tokens, options):
             pass
         operations.append(SetOptions(options))
@@ -1278,7 +1278,7 @@ def _key_parts(tokens: Tokens) -> tuple[tuple[str, int], ...]:
 
 
 def _is_constraint(tokens: Tokens) -> bool:
-    """Step over CHECK, PERIOD and the like, if that is what stands here."""
+    """Skip CHECK, PERIOD and the like, if present."""
     token = tokens.token
     if token is None or token.kind != "word":
         return False
@@ -1303,7 +1303,7 @@ def _is_constraint(tokens: Tokens) -> bool:
         tokens.skip_parentheses()
         return True
     if word == "LIKE":
-        raise NotUnderstoodError("LIKE stands among columns")
+        raise NotUnderstoodError("LIKE among columns")
     return False
 
 
@@ -1342,4 +1342,4 @@ def _wait(tokens: Tokens) -> None:
 
 def _expect_end(tokens: Tokens) -> None:
     if not tokens.at_end():
-        raise NotUnderstoodError(f"its end is expected {tokens.here}")
+        raise NotUnderstoodError(f"the end of the statement is expected {tokens.here}")

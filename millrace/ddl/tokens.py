@@ -2,7 +2,7 @@
 
 What a token is depends on the session: with ``ANSI_QUOTES`` a text in double quotes is a name, with
 ``NO_BACKSLASH_ESCAPES`` a backslash is itself. ``/*!50100 … */`` is read by both servers and ``/*M! … */`` by
-MariaDB; what a server's version left out, it has logged as a plain comment. Lexical structure: the chapter
+MariaDB; text that a server's version skipped was logged as a plain comment. Lexical structure: the chapter
 "Language Structure" of both servers' manuals.
 """
 
@@ -28,7 +28,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 class NotUnderstoodError(Exception):
-    """A statement whose effect cannot be told from its text; says what it is that is not understood."""
+    """A statement whose effect does not follow from its text; says what is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def tokenize(text: str, session: Session) -> list[Token]:
                 continue
             at = text.find("*/", at) + 2
             if at == 1:
-                raise NotUnderstoodError("a comment has no end")
+                raise NotUnderstoodError("a comment is not closed")
             continue
         if kind == "space" or (kind == "end" and executed):
             executed -= kind == "end"
@@ -150,12 +150,12 @@ def _token(kind: str, piece: str, *, plain: bool) -> Token:
     if kind == "word":
         return Token("word", piece, piece.upper())
     if piece in "'\"`":
-        raise NotUnderstoodError("a quote has no other half")
+        raise NotUnderstoodError("a quote is not closed")
     return Token("other", piece, piece)
 
 
 def _value(literal: str, *, plain: bool) -> str:
-    """Give what a literal means; a quote in it stands doubled, or after a backslash."""
+    """Give the value of a literal; a quote in it is doubled or escaped by a backslash."""
     quote, inner = literal[0], literal[1:-1]
     if plain:
         return inner.replace(quote * 2, quote)
@@ -167,7 +167,7 @@ def _value(literal: str, *, plain: bool) -> str:
 
 
 class Tokens:
-    """Tokens, read one after the other; whatever is not as it must be raises NotUnderstoodError."""
+    """Tokens, read one after the other; anything unexpected raises NotUnderstoodError."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -192,7 +192,7 @@ class Tokens:
         """Take the next token."""
         token = self.token
         if token is None:
-            raise NotUnderstoodError("it ends too early")
+            raise NotUnderstoodError("it ends unexpectedly")
         self._at += 1
         return token
 
@@ -255,7 +255,7 @@ class Tokens:
         return int(self.advance().text)
 
     def skip_parentheses(self) -> None:
-        """Step over ``( … )``, whatever is in it."""
+        """Skip ``( … )`` and its contents."""
         self.expect("(")
         depth = 1
         while depth:

@@ -171,7 +171,7 @@ class DecoderStage:
 
     @property
     def between_transactions(self) -> bool:
-        """Whether no transaction is open after what was taken, nor an event of which chunks are to come."""
+        """Whether no transaction is open after the last record, nor an event with missing chunks."""
         if self._joiner.first_offset is not None:
             return False
         return not self._scopes or self._scopes[0].tracker.transaction is None

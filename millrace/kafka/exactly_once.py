@@ -65,7 +65,7 @@ class Started(Generic[S]):
 
 
 def committed_state(settings: ServiceSettings, admin: AdminClient, service: str, kind: type[S]) -> S | None:
-    """Read the state of a service as anybody may, without taking over; None where there is none.
+    """Read the state of a service without taking over; None if there is none.
 
     It may be one from before what another process is writing now, and is not waited for.
     """

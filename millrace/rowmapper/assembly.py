@@ -1,10 +1,10 @@
-"""Finds where transactions end, and what in them was undone, before any of their rows are published.
+"""Finds where transactions end, and which of their changes were undone, before their rows are published.
 
-The events say themselves where a transaction begins and ends. It waits in memory until then, up to a limit;
-beyond it only offsets are kept, and its events are read a second time. ``ROLLBACK TO SAVEPOINT`` undoes what
-came between the two statements: MariaDB 11.4 logs such rows under pure ROW format, and every server logs them
-when a table without transactions was touched as well. A savepoint that the log does not have was set before
-the transaction's first change, so that going back to it undoes all.
+The events themselves say where a transaction begins and ends. It is held in memory until its end, up to a
+limit; beyond it only offsets are kept, and its events are read a second time. ``ROLLBACK TO SAVEPOINT``
+undoes the changes between the two statements: MariaDB 11.4 logs such rows under pure ROW format, and every
+server logs them if a non-transactional table was changed as well. A savepoint that the log does not have was
+set before the transaction's first change, so rolling back to it undoes all changes.
 """
 
 from collections.abc import Iterator
@@ -130,7 +130,7 @@ class Assembler:
         self._epoch = epoch
 
     def take(self, incoming: Incoming | Unreadable | Marker) -> Iterator[Step]:
-        """Take what comes next; give what it comes to."""
+        """Take the next record; give what it completes."""
         if isinstance(incoming, Incoming):
             yield from self._event(incoming)
         elif isinstance(incoming, Marker):
@@ -188,7 +188,7 @@ class Assembler:
     def _cut(self, reason: str) -> Iterator[Step]:
         """Drop the open transaction."""
         if self._open is not None:
-            _LOG.warning("transaction dropped: it was cut off", transaction=self._open.id, reason=reason)
+            _LOG.warning("transaction dropped: its end is missing", transaction=self._open.id, reason=reason)
             self.resume_at, tables = self._open.stop, frozenset(self._open.tables)
             self._open = None
             yield Step(self.resume_at, cut=1, cut_tables=tables)

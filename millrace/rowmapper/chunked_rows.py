@@ -1,7 +1,7 @@
-"""Rows of events that are too large to be held: cut into batches of whole rows, read from piece to piece.
+"""Rows of events that are too large for memory: read piece by piece, in batches of whole rows.
 
 A value far larger than a record of the row topic can never be in one; it is not even read, and the row gets a
-reference to where it lies.
+reference to its position.
 """
 
 import struct

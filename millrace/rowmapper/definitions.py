@@ -1,4 +1,4 @@
-"""The schema history made again: of definitions in a file of SQL, and of each statement of a log."""
+"""The schema history, rebuilt from definitions in an SQL file and from each statement of a log."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ __all__ = ["DefiningStatements", "read_definitions"]
 
 
 def read_definitions(script: Path) -> dict[tuple[str, str], State]:
-    """Read definitions; raise UserError where there are none, or one is not understood."""
+    """Read definitions; raise UserError if there are none, or one is not understood."""
     try:
         found = definitions(script.read_text("utf-8"))
     except UnicodeDecodeError as error:
@@ -30,7 +30,7 @@ def read_definitions(script: Path) -> dict[tuple[str, str], State]:
         if isinstance(state, Unknown) or not database:
             name = f"{database}.{table}".strip(".")
             reason = state.reason if isinstance(state, Unknown) else "USE is missing before it"
-            raise UserError(f"{script}: the definition of {name} cannot be told: {reason}", ExitCode.SETTINGS)
+            raise UserError(f"{script}: the definition of {name} is unknown: {reason}", ExitCode.SETTINGS)
     if not found:
         raise UserError(f"{script} has neither CREATE TABLE nor CREATE DATABASE", ExitCode.SETTINGS)
     return found

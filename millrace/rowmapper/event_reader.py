@@ -59,13 +59,13 @@ class Incoming:
 
     @property
     def position(self) -> SourcePosition:
-        """Where the event stands in the logs."""
+        """The event's position in the logs."""
         return SourcePosition(self.event.epoch, self.event.log_file, self.event.position)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record of the events topic that holds no event, and why."""
+    """A record of the events topic without an event, and why."""
 
     offset: int
     next_offset: int
@@ -76,7 +76,7 @@ class Unreadable:
 
     @property
     def position(self) -> SourcePosition:
-        """Where the event stands in the logs, as its key says; the very beginning where that says nothing."""
+        """The event's position in the logs, from its key; the very beginning if the key has none."""
         try:
             key = EventKey.parse(self.key)
         except ValueError:
@@ -116,7 +116,7 @@ class EventReader:
 
     @property
     def prefix(self) -> bytes | None:
-        """What stands in front of the next events; None where chunks are open or it is not known."""
+        """What precedes the next events; None if chunks are open or it is unknown."""
         return None if self._joiner.first_offset is not None else self._deserialize.prefix
 
     def read(self, value: bytes) -> Event:
@@ -156,7 +156,7 @@ class EventReader:
         """Let go of chunks whose last one never came: the decoder left them out, or began the event again."""
         joiner = self._joiner
         if joiner.first_offset is not None and (chunk is None or chunk.startswith(b"0/")):
-            _LOG.warning("an event dropped: its last chunks never came", key=repr(joiner.key))
+            _LOG.warning("event dropped: its last chunks are missing", key=repr(joiner.key))
             joiner.reset()
 
     def _large(self, value: LargeValue, key: bytes, timestamp_ms: int) -> Incoming:

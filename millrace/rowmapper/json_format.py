@@ -1,8 +1,8 @@
 """Records of row topics as JSON: written from their Avro form when they are sent.
 
-Rows are mapped to Avro, whatever the format: the stage, its state and partitions know no other. What is made
-here is a translation by the schema that the record names, so that there is one implementation of values.
-Formats (``MILLRACE_ROWS_FORMAT``):
+Rows are mapped to Avro, whatever the format: stage, state and partitions use only Avro. This module
+translates a record by the schema that it names, so there is only one implementation of values. Formats
+(``MILLRACE_ROWS_FORMAT``):
 
 ``json``
     The envelope, and the key, as Kafka Connect's JsonConverter writes them without schemas.
@@ -219,7 +219,7 @@ class JsonFormat:
         return limit, max(0, limit - beside) // _GROWTH
 
     def written(self, output: Output) -> Output:
-        """Give what is sent in place of ``output``: the records of row topics in this format."""
+        """Give the records to send for ``output``: those of row topics in this format."""
         made = Output()
         for (topic, partition), records in output.groups.items():
             if topic.count(".") == 2:
@@ -314,4 +314,4 @@ def envelope_of(value: bytes) -> dict[str, Any]:
         source = {field: found["source"][field] for field in _OF_SOURCE}
         return {**{name: found[name] for name in (*_DATA, "op", "transaction")}, "source": source}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no envelope in JSON: {error!r}") from error
+        raise ValueError(f"it is not a JSON envelope: {error!r}") from error

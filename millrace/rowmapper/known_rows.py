@@ -1,22 +1,22 @@
-"""The rows that tables are known to have, by which columns that images lack are filled in.
+"""The known rows of tables, which supply the columns that images lack.
 
 With ``binlog_row_image=MINIMAL`` or ``NOBLOB`` the image before a change has the key and little else, and the
-one after it what the statement named. What an update leaves out has not changed. So what the log has said of
-a row before, under the same key, completes both images: the event is what the server would have logged with
-``FULL``, as far as that is known. What is not known stays missing.
+one after it the columns that the statement set. Columns that an update leaves out have not changed. So
+earlier changes of the row with the same key complete both images: the event is what the server would have
+logged with ``FULL``, as far as it is known. Unknown columns stay missing.
 
-That nothing else has changed is not certain of every server. MariaDB logs a REPLACE as an update where it
-can, and says nothing of the columns that got their default. There an update tells all only where the
+Not every server guarantees that nothing else has changed. MariaDB logs a REPLACE as an update if it
+can, and omits the columns that got their default. There an update is complete only if the
 statement is known to be an UPDATE and the key is not among the columns of the image after it.
 
-Known rows are kept as pieces of images, the bytes of each value as the log has them. A row is forgotten
-where it cannot be followed: a table whose definition a statement touches, whose rows wait in the dead letter
-topic, or that is not understood; all tables where changes are missing, or were logged as statements.
-A generated column is taken from the image alone: the server may compute it again without logging it.
+Known rows are kept as parts of images, with the bytes of each value as in the log. Rows are discarded
+if they cannot be tracked: those of a table whose definition a statement touches, whose rows wait in the dead
+letter topic, or that is not understood; those of all tables if changes are missing or were logged as
+statements. A generated column is taken from the image alone: the server may compute it again without logging.
 
-:class:`KnownRows` holds what has changed since the last commit in layers, and the :class:`RowStore` what was
-committed, with the row mapper's state of that commit. So the store is never ahead of Kafka; where it has
-fallen behind, the events between are learnt again (:attr:`Publisher.learn_only`).
+:class:`KnownRows` holds the changes since the last commit in layers, and the :class:`RowStore` the committed
+rows, with the row mapper's state of that commit. So the store is never ahead of Kafka; if it lags behind,
+the events in between are read again (:attr:`Publisher.learn_only`).
 """
 
 import hashlib
@@ -250,7 +250,7 @@ class Run:
 
 @dataclass(slots=True)
 class _Layer:
-    """What was learnt over a stretch of the log."""
+    """What was learnt from a range of the log."""
 
     rows: dict[Name, dict[bytes, bytes | None]] = field(default_factory=dict)
     forgotten: set[Name] = field(default_factory=set)
@@ -315,12 +315,12 @@ class KnownRows:
         return self._open.size >= _LAYER_BYTES
 
     def settle(self) -> None:
-        """Take note that the stage's state has come as far as what was learnt."""
+        """Record that the stage's state has reached what was learnt."""
         self._settled.add(self._open)
         self._open = _Layer()
 
     def committing(self, state: bytes) -> None:
-        """Take note that what is settled is being committed with a state."""
+        """Record that settled rows are being committed with a state."""
         self._committing, self._settled, self._state = self._settled, _Layer(), state
 
     def committed(self) -> None:
@@ -339,7 +339,7 @@ class KnownRows:
             self._open.forget(name)
 
     def forget_spelled(self, database: str, table: str | None = None) -> None:
-        """Forget the rows of a table, or of a database; a name in whatever case it is spelled."""
+        """Discard the rows of a table, or of a database, whatever the case of its name."""
         wanted = database.casefold(), None if table is None else table.casefold()
         for name in self._names():
             if name[0].casefold() == wanted[0] and wanted[1] in (None, name[1].casefold()):
@@ -506,7 +506,7 @@ class KnownRows:
         self._open.put(name, key, value)
 
     def find(self, layout: RowLayout, key: bytes) -> Image | None:
-        """Give what is known of a row; None where nothing is."""
+        """Give what is known of a row; None if nothing is."""
         value = self._look_up(layout.name, key)
         return None if value is None else layout.restored(value)
 
@@ -570,7 +570,7 @@ class _Rows:
 
 
 def _over(image: Image, newer: Image) -> Image:
-    """Give an image with what a newer one has in place of its own."""
+    """Give an image updated by a newer one."""
     return [mine if theirs is ABSENT else theirs for mine, theirs in zip(image, newer, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """Which partition of a table's topic a key belongs to.
 
-Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without what stands in front of
-its Avro: that is the schema's id, and rows must not change partition when a table's schema does. Specified
+Kafka's own choice is murmur2 of the key's bytes. Ours is the same of the key without the prefix of its Avro
+data: that is the schema's id, and rows must not change partition when a table's schema does. Specified
 by ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner``.
 """
 

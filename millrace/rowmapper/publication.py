@@ -1,12 +1,12 @@
 """A transaction's events in, its output out: BEGIN, rows, statements, dead letters, END.
 
-Rows that waited in the dead letter topic are redriven the same way: those of a transaction between a BEGIN
+Rows from the dead letter topic are redriven in the same way: those of a transaction between a BEGIN
 and an END of their own.
 
-The output is a function of the events, the catalogue and the tables that are quarantined; only the
-time of writing in the envelope and the ids of schemas depend on when and where it is made. How far it has
-come is said by coordinate: all that was made of what lies before (offset of an event, row in it, chunk of its
-dead letter). So it does not matter whether the rest is made by another version, or with another catalogue.
+The output is a function of the events, the catalogue and the quarantined tables; only the time of writing in
+the envelope and the ids of schemas depend on when and where it is written. Progress is a coordinate: all
+output for what lies before (offset of an event, row in it, chunk of its dead letter). So another version, or
+another catalogue, may write the rest.
 """
 
 import zlib
@@ -93,7 +93,7 @@ class WaitingRows:
         """The table map; raises InvalidValueError where the first event is none."""
         event = self.events[0].event.event
         if not isinstance(event, TableMapEvent):
-            raise InvalidValueError(f"a dead letter has {type(event).__name__} in place of its table map")
+            raise InvalidValueError(f"a dead letter has {type(event).__name__} instead of its table map")
         return event
 
     def rows_event(self) -> RowsEvent:
@@ -105,7 +105,7 @@ class WaitingRows:
         for incoming in self.events[1:]:
             fragment = incoming.event.event
             if not isinstance(fragment, PartialRowDataEvent):
-                raise InvalidValueError(f"a dead letter has {type(fragment).__name__} in place of rows")
+                raise InvalidValueError(f"a dead letter has {type(fragment).__name__} instead of rows")
             whole = assembler.feed(fragment)
         rows = None if whole is None else rows_event_of(whole)
         if rows is None:
@@ -139,7 +139,7 @@ class Publisher:
     learn_only: bool = False
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
-        """Give what publishes ordinary transactions natively; None where there is no such thing."""
+        """Give the kernel's publisher of ordinary transactions; None if there is none."""
         return transaction_writer(self.topics.transactions, *self.serialize_transaction.beginnings, read)
 
 
@@ -275,7 +275,7 @@ class Publication:
     # -- events ---------------------------------------------------------------------------------------
 
     def _take(self, incoming: Incoming | Unreadable) -> Iterator[None] | None:
-        """Take the next event; give what is left to do for it, if anything."""
+        """Take the next event; give what remains to be done for it, if anything."""
         if isinstance(incoming, Unreadable):
             return self._unreadable(incoming, incoming.error)
         try:
@@ -431,9 +431,7 @@ class Publication:
             raise
         except Exception as failure:  # noqa: BLE001 - whatever one table raises is its own trouble
             if not isinstance(failure, BinlogError):
-                _LOG.exception(
-                    "a table's rows raised an error that was not foreseen", table=f"{database}.{table}"
-                )
+                _LOG.exception("a table's rows raised an unexpected error", table=f"{database}.{table}")
             reason = _Reason.of(failure)
             key = incoming.key.decode("ascii", "backslashreplace")
             if self._publisher.known is not None:
@@ -713,7 +711,7 @@ class Publication:
         row, side, ordinal = where
         bitmap = (logged.columns_before_image, logged.columns_after_image)[side]
         if incoming.large is not None or ordinal not in present_ordinals(bitmap, len(bound.table.columns)):
-            raise ValueTooLargeError("a value is too large for a record, and its event does not have it")
+            raise ValueTooLargeError("a value is too large for a record, and its event does not contain it")
         return bound.locate(logged, row, side, ordinal)
 
     def _put_rows(
@@ -937,7 +935,7 @@ class Publication:
     def _define(
         self, incoming: Incoming, event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent
     ) -> None:
-        """Follow what a statement does to definitions of tables, and write down what comes of it."""
+        """Apply a statement to the definitions of tables, and write the resulting ones."""
         publisher = self._publisher
         text, session, whole = defining_statement(event, self._transaction.server_version, incoming.large)
         versions = publisher.binder.define(text, session, incoming.position, whole=whole)

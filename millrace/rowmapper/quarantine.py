@@ -25,7 +25,7 @@ class Quarantine:
         """Quarantine a table, if it is not already."""
         if self._tables.setdefault((table.database, table.table), table) is table and not table.is_paused:
             _LOG.error(
-                "table quarantined: its rows go to the dead letter topic from here on",
+                "table quarantined: its rows go to the dead letter topic from now on",
                 table=table.name,
                 key=table.key,
                 reason=table.error,

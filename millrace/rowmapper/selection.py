@@ -1,7 +1,7 @@
-"""What the row mapper publishes: the rules of the settings, where the row mapper asks for them.
+"""What the row mapper publishes: the rules of the settings, as the row mapper applies them.
 
-Rules name tables as the source has them, but for those of ``replicate-…``, which take a rewritten database's
-new name, as MySQL's do.
+Rules name tables as in the source, except those of ``replicate-…``, which use a rewritten database's new
+name, as MySQL's do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class RowFilter:
         """Those of the columns that decide."""
 
     def choose(self, images: RowImages, event: RowsEvent) -> list[RowsOperation | None]:
-        """Say for each row of an event as what it is published; None for not at all.
+        """Say for each row of an event how it is published; None if it is not.
 
         An update that takes a row out of what is selected is a delete, one that takes it in an insert. Raises
         MissingStateError where an image lacks a column that decides.
@@ -192,7 +192,7 @@ class Selection:
     def columns(self, table: ResolvedTable) -> dict[int, ColumnValues]:
         """Give what is written of the columns that have a rule, by ordinal.
 
-        Raises UnsupportedError where a rule cannot be followed, so that nothing of the table is published.
+        Raises UnsupportedError if a rule cannot be applied, so that nothing of the table is published.
         """
         if not self._columns or not self._columns.concern(table.database, table.table):
             return {}
@@ -207,7 +207,7 @@ class Selection:
                 continue
             if column.ordinal in keys and rule.action is not ColumnAction.HASH:
                 raise UnsupportedError(
-                    f"{name}.{column.name} is part of the key, so that MILLRACE_COLUMNS_"
+                    f"{name}.{column.name} is part of the key, so MILLRACE_COLUMNS_"
                     f"{rule.action.name} would give different rows one key: hash it"
                 )
             ruled[column.ordinal] = ColumnValues.of(rule, codec_of(column).avro_type(self._avro))

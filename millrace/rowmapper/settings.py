@@ -31,12 +31,13 @@ class RowsSettings(SettingsGroup):
     )
     on_incompatible: Literal["quarantine", "new-topic"] = Field(
         "quarantine",
-        description="what becomes of a table whose schema the registry refuses as incompatible: quarantine, "
-        "or its rows continue in a new-topic, the next version of its own",
+        description="what happens to a table whose schema the registry refuses as incompatible: quarantine, "
+        "or new-topic (its rows continue in the next version of its topic)",
     )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
-        description="decimal, long (a value of 2^63 or more becomes null and is noted) or string",
+        description="decimal, long (a value of 2^63 or more becomes null, and unrepresentable has it) or "
+        "string",
     )
     wide_decimal: Literal["string", "decimal"] = Field(
         "string", description="DECIMAL of more than 38 digits as string or decimal; Spark reads 38"
@@ -47,7 +48,8 @@ class RowsSettings(SettingsGroup):
     temporal: Literal["logical", "debezium", "connect"] = Field(
         "logical",
         description="DATE, TIME, DATETIME, TIMESTAMP: logical (Avro's types, microseconds), debezium (as its "
-        "default), or connect (Kafka Connect's, milliseconds; a TIME that is none of a day is noted)",
+        "default), or connect (Kafka Connect's, milliseconds; a TIME that is not a time of day becomes "
+        "null, and unrepresentable has it)",
     )
     bit: Literal["bytes", "debezium"] = Field(
         "bytes",
@@ -60,50 +62,50 @@ class RowsSettings(SettingsGroup):
     column_attributes: Literal["none", "parameters", "debezium"] = Field(
         "none",
         description="NOT NULL and literal DEFAULTs in schemas: none, parameters (millrace.nullable, "
-        "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may put it in "
-        "place of NULL)",
+        "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may use it "
+        "for NULL)",
     )
     propagate_source_type: bool = Field(
         False,
-        description="true to have the SQL type of each column in schemas, as Debezium's "
-        "column.propagate.source.type has it: __debezium.source.column.type, length, scale and name",
+        description="true to add the SQL type of each column to schemas, as Debezium's "
+        "column.propagate.source.type does: __debezium.source.column.type, length, scale and name",
     )
     connector: str = Field(
         "millrace",
         min_length=1,
-        description="what source.connector says; mysql or mariadb for consumers that look for Debezium",
+        description="value of source.connector; mysql or mariadb for consumers that expect Debezium",
     )
     tombstones: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="whether a record without a value follows a deletion in a table with a key: auto (where "
+        description="whether a record without a value follows a delete in a table with a key: auto (if "
         "the topic is compacted), always or never",
     )
     key_headers: bool = Field(
         False,
-        description="true to have the other key in a header of both records of an update of the key: "
+        description="true to add the other key as a header to both records of an update of the key: "
         "__debezium.newkey, __debezium.oldkey",
     )
     truncate: bool = Field(
         False, description="true to write TRUNCATE TABLE as a record with op t and without a key"
     )
     include_query: bool = Field(
-        False, description="true to put the statement, where it is logged, into source.query of each row"
+        False, description="true to add the statement, if it is logged, as source.query to each row"
     )
     filter: RowConditions = Field(
         "",
-        description="conditions that rows must fulfil, as DATABASE.TABLE: CONDITION with a condition in SQL "
+        description="conditions that rows must meet, as DATABASE.TABLE: CONDITION with a condition in SQL "
         "on columns and literals, separated by semicolons",
     )
     keys: RowKeys = Field(
         "",
-        description="columns of the keys of records in place of the primary key, as DATABASE.TABLE=COLUMN or "
+        description="columns of the keys of records instead of the primary key, as DATABASE.TABLE=COLUMN or "
         "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
         "after the =",
     )
     complete: TablePatterns = Field(
         "",
-        description="tables in whose rows the columns that a minimal image lacks are filled in from what the "
-        "log said of the row before, as DATABASE.TABLE with % and _ as in LIKE, separated by commas",
+        description="tables for whose rows the columns that a minimal image lacks are filled in from earlier "
+        "changes of the row, as DATABASE.TABLE with % and _ as in LIKE, separated by commas",
     )
     store: Path | None = Field(
         None, description="folder on a local disk in which the rows of these tables are kept"
@@ -112,15 +114,15 @@ class RowsSettings(SettingsGroup):
         64,
         ge=1,
         le=4096,
-        description="MiB of a transaction that wait in memory until its end is known, 1 to 4096",
+        description="MiB of a transaction that are held in memory until its end is known, 1 to 4096",
     )
 
     unpacked_mib: int = Field(
         64,
         ge=1,
         le=1024,
-        description="MiB to which an event that MariaDB has compressed may unpack, and the compressed "
-        "columns of one event, 1 to 1024; rows that take more quarantine their table, and values stay as "
+        description="MiB to which an event compressed by MariaDB may expand, and the compressed "
+        "columns of one event, 1 to 1024; larger rows quarantine their table, and larger values stay as "
         "they are stored",
     )
 
@@ -147,7 +149,7 @@ class RowsSettings(SettingsGroup):
 
     @property
     def avro(self) -> AvroOptions:
-        """What the columns' declarations are told."""
+        """The options for the columns' declarations."""
         return AvroOptions(
             bigint_unsigned=self.bigint_unsigned,
             wide_decimal=self.wide_decimal,

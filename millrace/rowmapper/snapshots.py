@@ -1,22 +1,21 @@
-"""Rows of snapshots, merged into the row topics where the stream has come to their place.
+"""Rows of snapshots, merged into the row topics once the stream has reached their position.
 
-A chunk of ``{source}.snapshot`` holds rows as they were at some moment between two places of the log, low and
-high. It waits until the stream has been published up to the high one: every change that the rows may show is
-in the row topics then. Of the rows those are left out whose key the stream has changed since the low one:
-what it has published of them is as new, or newer, and a row that it has deleted must not come back. All
-others are as they were then, and are published with ``op`` r. So a row never goes back in time and none is
-missing.
+A chunk of ``{source}.snapshot`` holds rows as they were at some moment between two positions of the log, low
+and high. It waits until the stream has been published up to the high one: then the row topics have every
+change that the rows may contain. Rows whose key the stream has changed since the low position are left out:
+the published row is as new or newer, and a deleted row must not reappear. All others have not changed since,
+and are published with ``op`` r. So no row goes back in time, and none is missing.
 
-Of a row that the stream has changed with minimal images the topic has what these say. Where images are
-completed (:mod:`millrace.rowmapper.known_rows`), the changes are made once more on the row of the chunk: that
-gives the row as it is where the stream stands. It is published where the stream did not know it whole.
+If the stream has changed a row with minimal images, the topic has only their columns. If images are
+completed (:mod:`millrace.rowmapper.known_rows`), these changes are applied to the row of the chunk, which
+gives the row at the stream's position. It is published if the stream did not know the complete row.
 
-Which keys were changed is not remembered while rows are mapped, which costs nothing where no snapshot is
-taken: the events since the low place are mapped a second time, for their keys alone. The stream may be ahead
-of the high place by then; the events up to where it stands count as well.
+Changed keys are not recorded while rows are mapped, so without a snapshot this costs nothing: the events
+since the low position are mapped a second time, for their keys alone. The stream may have passed the high
+position by then; the events up to its position count as well.
 
-A table without a key is read in one transaction, so that the stream's changes and the snapshot's rows add up
-in whatever order they come. Its records wait until the last of them is there.
+A table without a key is read in one transaction, so the stream's changes and the snapshot's rows add up in
+any order. Its records wait until the last of them has arrived.
 """
 
 from collections import deque
@@ -132,7 +131,7 @@ class _Mapped:
 
 
 class SnapshotMerger:
-    """Takes chunks in their order and publishes each once the stream has come to its high place.
+    """Takes chunks in their order and publishes each once the stream has reached its high position.
 
     ``find_changes`` says which keys the stream has changed.
     """
@@ -192,7 +191,7 @@ class SnapshotMerger:
     # -- reading --------------------------------------------------------------------------------------
 
     def _fetch(self, *, wait: bool = False) -> bool:
-        """Take what has come of the snapshot topic; tell whether a chunk waits."""
+        """Take the new records of the snapshot topic; tell whether a chunk waits."""
         while not self._waiting:
             records = self._port.read(self._read_to, wait=wait)
             if not records:
@@ -232,7 +231,7 @@ class SnapshotMerger:
     # -- when -----------------------------------------------------------------------------------------
 
     def _is_due(self, chunk: _Chunk, place: SourcePosition) -> bool:
-        """Tell whether the stream has come to a chunk's place, and whether all of its table is there."""
+        """Tell whether the stream has reached a chunk's position, and all of its table has arrived."""
         if place.epoch == chunk.high.epoch:
             if place.order() < chunk.high.order():
                 return False
@@ -261,14 +260,14 @@ class SnapshotMerger:
         return False
 
     def _check_reached(self, chunk: _Chunk) -> None:
-        """Raise MissingStateError where a log has ended before it came to a chunk's place."""
+        """Raise MissingStateError if a log has ended before a chunk's position."""
         high = chunk.high
         offset, found = self._port.first_event(high)
         if found is not None and found.epoch == high.epoch:
             return
         before = self._port.end_before(offset)
         if before is None or before.epoch != high.epoch or before.order() < high.order():
-            raise MissingStateError("the log to which its rows belong ended before their place")
+            raise MissingStateError("the log to which its rows belong ended before their position")
 
     # -- publishing -----------------------------------------------------------------------------------
 
@@ -322,7 +321,7 @@ class SnapshotMerger:
         content, publisher = chunk.content, self._publisher
         if (content.database, content.table) in publisher.quarantine:
             raise MissingStateError(
-                "the table is quarantined or paused: its older rows, given back later, would undo these"
+                "the table is quarantined or paused: its older rows, redriven later, would undo these"
             )
         table_map = TableMapEvent.decode_fields(
             content.table_map, 0, len(content.table_map), _TABLE_MAP_HEADER
@@ -461,7 +460,7 @@ class SnapshotMerger:
 
 
 class Statements:
-    """Takes the place of what writes DDL, and notes which tables statements touch, and which they empty."""
+    """Replaces the writer of DDL, and records which tables statements touch, and which they empty."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes

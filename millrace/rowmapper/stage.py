@@ -275,13 +275,13 @@ class RowMapperStage:
             publisher.output.add(publisher.topics.schemas, noted.key, noted.to_bytes(), gap.timestamp_ms)
 
     def _stand_at(self, offset: int) -> None:
-        """Go on to where the next transaction begins, or the next record."""
+        """Advance to the next transaction, or the next record."""
         if offset != self._resume_at:
             if self._progress is not None:
                 raise UserError(
                     f"the transaction at offset {self._resume_at} of {self._publisher.topics.events} was "
-                    "published in part, and now it does not end there: the topic is another one, or was "
-                    "changed. Nothing was written; 'millrace reprocess' makes events and rows again",
+                    "published in part, but its end is not there any more: the topic was replaced or "
+                    "changed. Nothing was written; 'millrace reprocess' writes events and rows again",
                     ExitCode.DATA,
                 )
             self._resume_at = offset
@@ -331,7 +331,7 @@ class RowMapperStage:
         if pending is None:
             self.unknown_xa += 1
             error = MissingStateError(
-                f"{xid} was prepared before the events topic begins: what it changed is missing"
+                f"{xid} was prepared before the events topic begins: its changes are missing"
             )
             yield from publication.refuse(error)
             return

@@ -1,4 +1,4 @@
-"""Where a value lies in the rows of an event: for a reference, where the value is too large for a record."""
+"""Where a value lies in the rows of an event: for a reference, if the value is too large for a record."""
 
 import struct
 from collections.abc import Sequence

@@ -180,7 +180,7 @@ def _table_names(value: str) -> str:
     for part in parts_of(value):
         name, equals, other = part.partition("=")
         if not equals or "." not in name.strip(".") or "." not in other.strip("."):
-            raise ValueError(f"{part!r} is no DATABASE.TABLE=DATABASE.TABLE")
+            raise ValueError(f"{part!r} is not DATABASE.TABLE=DATABASE.TABLE")
         if other.count("%") > name.count("%"):
             raise ValueError(f"{part!r} has more % on the right than on the left, for which they stand")
     return value
@@ -190,7 +190,7 @@ def _table_partitions(value: str) -> str:
     for part in parts_of(value):
         name, _, count = part.partition("=")
         if "." not in name.strip(".") or not (count.strip().isascii() and count.strip().isdigit()):
-            raise ValueError(f"{part!r} is no DATABASE.TABLE=PARTITIONS")
+            raise ValueError(f"{part!r} is not DATABASE.TABLE=PARTITIONS")
         if not int(count):
             raise ValueError(f"{part!r}: a topic has a partition at least")
     return value
@@ -223,7 +223,7 @@ def parts_of(value: str) -> list[str]:
 def _tables(value: str) -> str:
     for part in parts_of(value):
         if not all(part.partition(".")):
-            raise ValueError(f"{part!r} is no DATABASE.TABLE")
+            raise ValueError(f"{part!r} is not DATABASE.TABLE")
     return value
 
 

@@ -39,7 +39,7 @@ def column_pattern(pattern: str) -> tuple[str, str]:
     table, _, column = pattern.rpartition(".")
     database, _, name = table.partition(".")
     if not (database and name and column):
-        raise ValueError(f"{pattern!r} is no DATABASE.TABLE.COLUMN")
+        raise ValueError(f"{pattern!r} is not DATABASE.TABLE.COLUMN")
     return table, column
 
 

@@ -355,7 +355,7 @@ def parse_rules(text: str) -> RowRules:
         pattern, colon, condition = part.partition(":")
         database, _, table = pattern.strip().partition(".")
         if not (colon and database and table):
-            raise ConditionError(f"{part!r} is no DATABASE.TABLE: CONDITION")
+            raise ConditionError(f"{part!r} is not DATABASE.TABLE: CONDITION")
         rules.append((pattern.strip(), Condition.parse(condition.strip())))
     return RowRules(tuple(rules))
 

@@ -29,7 +29,7 @@ def _each(check: Callable[[str], bool], expected: str) -> AfterValidator:
     def checked(value: str) -> str:
         for part in parts_of(value):
             if not check(part):
-                raise ValueError(f"{part!r} is no {expected}")
+                raise ValueError(f"{part!r} is not {expected}")
         return value
 
     return AfterValidator(checked)
@@ -55,9 +55,9 @@ def _is_operation(part: str) -> bool:
     )
 
 
-_NUMBER: Final = _each(lambda part: part.isascii() and part.isdigit(), "server_id")
+_NUMBER: Final = _each(lambda part: part.isascii() and part.isdigit(), "a server_id")
 _TABLE: Final = _each(_is_table, "DATABASE.TABLE")
-_NAME: Final = _each(lambda part: "." not in part, "name of a database")
+_NAME: Final = _each(lambda part: "." not in part, "a database name")
 
 
 @dataclass(frozen=True, slots=True)

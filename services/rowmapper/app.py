@@ -1,9 +1,8 @@
 """The row mapper's start: topics, registry, catalogue, state, and what runs its stage.
 
-A topic of a table may be deleted, be denied or be made too small for its rows at any time. Then the
-transaction of Kafka fails, and the client may be of no more use. So the row mapper begins again, where its
-state says, and knows which topics took no rows: their tables are quarantined from the first row on that is
-not published.
+A topic of a table may be deleted, denied or made too small for its rows at any time. Then the Kafka
+transaction fails, and the client may become unusable. So the row mapper restarts from its state, and knows
+which topics refused rows: their tables are quarantined from the first row that is not published.
 """
 
 import time
@@ -80,7 +79,7 @@ _STATEMENT_SHARE: Final = 4
 
 _INCOMPATIBLE: Final = (
     "Give the table another topic with MILLRACE_TOPICS_NAMES (MILLRACE_ROWS_ON_INCOMPATIBLE=new-topic does "
-    "so by itself), or let the subject take it: PUT "
+    "so automatically), or let the subject accept it: PUT "
     '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
 )
 
@@ -91,13 +90,13 @@ _TICK_S: Final = 0.1
 
 
 def main() -> int:
-    """Run the row mapper until it is told to stop; return the process's exit code."""
+    """Run the row mapper until it is stopped; return the process's exit code."""
     return run_service("rowmapper", RowMapperSettings, run)
 
 
 @dataclass(frozen=True, slots=True)
 class RowMapper:
-    """The parts of a row mapper that has taken over its state; ``reader`` stands where the state says."""
+    """The parts of a row mapper that has taken over its state; ``reader`` is at the state's position."""
 
     topics: Topics
     reader: InputReader
@@ -368,7 +367,7 @@ class Ports:
     infos: Mapping[str, TopicInfo]
     tick: Callable[[], None]
     leave: ExitStack = field(default_factory=ExitStack, kw_only=True)
-    """Closes what was opened."""
+    """Closes everything that was opened."""
     before_reading: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called before events are read a second time."""
 
@@ -430,7 +429,7 @@ class Ports:
                         known[key] = TableTopic.from_bytes(value)
                     except SingleObjectError as error:
                         _LOG.warning(
-                            "a note of a table's topic cannot be read", key=repr(key), reason=str(error)
+                            "the state of a table's topic cannot be read", key=repr(key), reason=str(error)
                         )
         found = list(known.values())
         if not self._still_registered(found):
@@ -460,7 +459,7 @@ class Ports:
         try:
             self.registry.schema(latest.value_schema)
         except RegistryError as error:
-            _LOG.warning("schemas are registered again", reason=error.message)
+            _LOG.warning("registering schemas again", reason=error.message)
             return False
         return True
 
@@ -532,7 +531,7 @@ def _without_schemas(topic: TableTopic) -> TableTopic:
 
 
 class _CatalogTopic:
-    """Reads what the catalogue topic has beyond what was read before."""
+    """Reads the new records of the catalogue topic."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports, self._topic = ports, ports.topics.catalog

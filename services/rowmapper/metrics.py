@@ -1,4 +1,4 @@
-"""What the row mapper counts, for Prometheus, read from its state when it is asked for."""
+"""The row mapper's metrics for Prometheus, read from its state on request."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,13 +15,13 @@ _COUNTERS = {
     "rows": "Row changes published.",
     "transactions": "Transactions published.",
     "transactions_rolled_back": "Transactions that were rolled back.",
-    "transactions_cut": "Transactions that were dropped because their end never came.",
+    "transactions_cut": "Transactions that were dropped because their end is missing.",
     "gaps": "Gaps that the reader found: changes are missing in the row topics.",
     "xa_prepared": "XA transactions prepared.",
     "undone_events": "Rows events that ROLLBACK or ROLLBACK TO SAVEPOINT undid.",
     "ddl": "DDL statements recorded.",
     "non_row_changes": "Statements that changed rows and were logged as text: their rows are in no topic.",
-    "dead_letters": "Events put into the dead letter topic.",
+    "dead_letters": "Events written to the dead letter topic.",
 }
 
 
@@ -46,7 +46,7 @@ class RowMapperMetrics(Collector):
             yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._stage.counters[name])
         yield CounterMetricFamily(
             "millrace_rowmapper_completed_rows",
-            "Rows with columns that were filled in from what was known of the row, since the start.",
+            "Rows with columns that were filled in from earlier changes, since the start.",
             self._stage.completed_rows,
         )
         yield GaugeMetricFamily(

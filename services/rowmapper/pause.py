@@ -1,8 +1,8 @@
 """Pauses tables: from one event on, their rows wait in the dead letter topic until they are resumed.
 
-A paused table is quarantined by command. This is done as redriving is: by a row mapper that takes over from
-any other, completes the transaction that it finds published in part, commits the state with the tables on its
-list, and ends. So it lasts over restarts, and no row is lost or published twice.
+A paused table is quarantined by command. As in redriving, this is done by a row mapper that takes over from
+any other, completes a partly published transaction, commits the state with the tables on its
+list, and exits. So a pause persists over restarts, and no row is lost or published twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def pause(
     """Pause tables, named ``database.table``; give those that were quarantined already."""
     tables = [_table(name) for name in names]
     service = Service("rowmapper", settings, get_logger(__name__), stop)
-    say("taking over from the row mapper: if one still runs, it ends with code 6")
+    say("taking over from the row mapper: if one still runs, it exits with code 6")
     with assembled(service) as parts:
         settle(parts, stop)
         quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
@@ -43,5 +43,5 @@ def pause(
 def _table(name: str) -> tuple[str, str]:
     database, dot, table = name.partition(".")
     if not (database and dot and table):
-        raise UserError(f"{name} is no DATABASE.TABLE", ExitCode.SETTINGS)
+        raise UserError(f"{name} is not DATABASE.TABLE", ExitCode.SETTINGS)
     return database, table

@@ -1,11 +1,10 @@
-"""The row mapper's state, made of what its topics end with, where it was lost or does not fit any more.
+"""The row mapper's state, rebuilt from the ends of its topics after it was lost or no longer fits them.
 
-The events topic is mapped a second time, from its first record on, by what mapped it the first time. Nothing
-of that is written. What comes out is compared with what the topics end with: the state is the one at the
-latest record that one of them ends with. A topic that lacks records from before that place has lost its tail:
-they are written again, by a further run (:meth:`_Rebuild.write_missing`).
+The events topic is mapped again from its first record, by the same code, without writing anything. The output
+is compared with the last records of the topics: the state is the one after the latest of them. A topic that
+lacks earlier records has lost its end: another run writes them again (:meth:`_Rebuild.write_missing`).
 
-A table that is quarantined on the way is released where its topic shows that it was redriven.
+A table that is quarantined meanwhile is released if its topic shows that it was redriven.
 """
 
 from collections import Counter
@@ -59,15 +58,16 @@ def rebuild(
     work = _Rebuild(settings, open_schemas(settings.kafka, settings.registry, settings.source), producer, say)
     state = work.state()
     remarks = [
-        f"{topic} lacks {count} records that other topics go beyond: they are written again"
+        f"{topic} lacks {count} records before the position that other topics have reached: "
+        "they are written again"
         for (topic, _), count in sorted(work.missing.items())
     ]
-    remarks += [f"{table.name} is quarantined since {table.key}" for table in state.quarantined]
+    remarks += [f"{table.name} has been quarantined since {table.key}" for table in state.quarantined]
     return Rebuilt(state, remarks, work.notes, work.write_missing)
 
 
 class _Rebuild:
-    """Makes the state of the row mapper of one source; ``say`` is told how far it is, now and then."""
+    """Rebuilds the state of the row mapper of one source; ``say`` reports progress."""
 
     def __init__(
         self,

@@ -1,16 +1,15 @@
 """Redrives quarantined tables: their dead letters are mapped, in their order, then they are released.
 
-This is done by a row mapper, the only writer of row topics: one that takes over from any other, maps no new
-events but those of a transaction that it finds published in part, and ends. The rows, and how far the dead
-letters were redriven, are written in the same Kafka transactions; the one with the last of them releases the
-table. So this may end anywhere, and resume when it is started again; meanwhile the table stays quarantined
-from the next dead letter on, and what is newer waits after it.
+This is done by a row mapper, the only writer of row topics: it takes over from any other, maps no new events
+except those of a partly published transaction, and exits. The rows, and the progress of the redrive, are
+written in the same Kafka transactions; the last one releases the table. So a redrive may be interrupted
+anywhere and resumes at the next start; meanwhile the table stays quarantined from the next dead letter on,
+and newer rows wait after it.
 
 A dead letter holds the rows event, its table map, and what else its rows need: the events topic is not read.
-The dead letters of a transaction stand between a BEGIN and an END of their own in the transactions topic. A
-definition that contradicts a dead letter gives way to the first one that was read later and agrees, and a
-topic that is another one than before is taken as it is, since a table is redriven because somebody has looked
-at it.
+The dead letters of a transaction get a BEGIN and an END of their own in the transactions topic. If a
+definition contradicts a dead letter, the first later one that agrees with it is used. A topic that was
+created again is accepted as it is, since an operator started the redrive.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +53,7 @@ _BATCH: Final = 500
 
 @dataclass(slots=True)
 class Redriven:
-    """What came of one table; ``failed`` is the key of a dead letter that cannot be mapped, and why."""
+    """The result for one table; ``failed`` is the key of a dead letter that cannot be mapped, and why."""
 
     table: str
     dead_letters: int = 0
@@ -75,7 +74,7 @@ def redrive(
 ) -> list[Redriven]:
     """Redrive the tables that are named, or all that are quarantined but not paused.
 
-    ``say`` is told what is being done. A table whose topic takes no rows stays quarantined; it is begun again
+    ``say`` reports progress. A table whose topic refuses rows stays quarantined; it is restarted
     with the others. Raises :class:`UserError` where a name is that of no quarantined table, or a dead letter
     is missing.
     """
@@ -86,7 +85,7 @@ def redrive(
     chosen = _chosen(settings.source, () if state is None else state.quarantined, names)
     if stored is None or not chosen:
         return []
-    say(f"taking over from the row mapper, {stored.owner}: if it still runs, it ends with code 6")
+    say(f"taking over from the row mapper, {stored.owner}: if it still runs, it exits with code 6")
     outcomes: dict[str, Redriven] = {}
     refused: dict[str, str] = {}
     own = settings.names.of_service("rowmapper").kinds
@@ -147,7 +146,7 @@ def _chosen(
     for name in names:
         if name not in known:
             raise UserError(
-                f"{name} is no table of {source} that is quarantined; quarantined are: "
+                f"{name} is not a quarantined table of {source}; quarantined are: "
                 f"{', '.join(known) or 'none'}",
                 ExitCode.SETTINGS,
             )
@@ -205,7 +204,7 @@ def waiting_dead_letters(
                 continue
         if content.context is None:
             raise UserError(
-                f"the dead letter at offset {letter.offset} of {topic} has no table map with it: it was "
+                f"the dead letter at offset {letter.offset} of {topic} has no table map: it was "
                 "written by a version that could not redrive",
                 ExitCode.DATA,
             )
@@ -219,7 +218,7 @@ def waiting_dead_letters(
     if not begun and not entry.is_paused:
         raise UserError(
             f"the first dead letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
-            "'millrace reprocess' makes the row topics again",
+            "'millrace reprocess' writes the row topics again",
             ExitCode.DATA,
         )
 
@@ -227,7 +226,7 @@ def waiting_dead_letters(
 def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -> UserError:
     return UserError(
         f"the record at offset {offset} of {topic} cannot be read: {reason}. It may hold rows of "
-        f"{entry.name}, so that nothing after it is redriven",
+        f"{entry.name}, so nothing after it is redriven",
         ExitCode.DATA,
     )
 

@@ -1,12 +1,12 @@
 """The store of known rows: a file of SQLite, with the row mapper's state up to which it holds them.
 
-It is written after each commit to Kafka, rows and state in one transaction of SQLite. Where the process ends
-between the two, or another one has run since, the store is behind the state in Kafka: then
-:func:`catch_up` learns what the events between say, without publishing anything. A store of other topics, or
-of a state that lies ahead, is emptied, and filled from the oldest event that is still there.
+It is written after each commit to Kafka, rows and state in one SQLite transaction. If the process ends
+between the two, or another one has run since, the store lags behind the state in Kafka: then
+:func:`catch_up` reads the rows from the events in between, without publishing anything. A store of other
+topics, or of a later state, is emptied, and filled from the oldest event that still exists.
 
-The file may be lost, or be deleted while the row mapper does not run, at any time. A Python without SQLite
-does for all that does not use a store.
+The file may be lost, or deleted while the row mapper is stopped, at any time. SQLite is needed only with a
+store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -174,7 +174,7 @@ class SqliteRowStore:
         except self._error as error:
             raise UserError(
                 f"the store of rows {self._path} cannot be used: {error}. It must be on a local disk "
-                "with room, in a folder that may be written; a damaged one may be deleted, and is made again",
+                "with free space, in a writable folder; delete a damaged one, and it is rebuilt",
                 ExitCode.SETTINGS,
             ) from error
 
@@ -229,7 +229,7 @@ def catch_up(
     try:
         _learn(known, scratch(then), then, now, records)
     except InputLostError as error:
-        _LOG.warning("all rows are forgotten", reason=error.message)
+        _LOG.warning("all known rows are discarded", reason=error.message)
         known.forget_all()
     for table in (*then.quarantined, *now.quarantined):
         known.forget(table.database, table.table)

@@ -1,4 +1,4 @@
-"""What merging snapshots asks of Kafka, and the stage that maps events a second time for it."""
+"""Access to Kafka for merging snapshots, and the stage that maps events a second time for it."""
 
 import time
 from collections import Counter
@@ -80,7 +80,7 @@ class SnapshotTopic:
         try:
             return self._reader.read(_BATCH, _WAIT_S if wait else 0)
         except (BrokerError, InputLostError) as error:
-            _LOG.warning("the snapshot topic cannot be read for now", reason=error.message)
+            _LOG.warning("the snapshot topic cannot be read at the moment", reason=error.message)
             self._reader = None
             return ()
 

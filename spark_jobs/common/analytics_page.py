@@ -1,7 +1,7 @@
-"""What analytics has found, and the page that tells a database administrator of it.
+"""The findings of analytics, and their page for a database administrator.
 
-The first screen says what was written and what stands out; each section after it shows one thing and says
-what to make of it. Text comes from logs and is escaped by :mod:`spark_jobs.common.report`.
+The first screen says what was written and what is notable; each later section shows one aspect and explains
+it. Text comes from logs and is escaped by :mod:`spark_jobs.common.report`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -80,7 +80,7 @@ class Results:
         return found
 
     def owner(self, row: Row) -> str:
-        """Name what a table belongs to: its database, where there are several sources its source as well."""
+        """Name a table's database, and its source if there are several."""
         return f"{row.source}: {row.database}" if self.several else str(row.database)
 
     def table(self, row: Row) -> str:
@@ -100,7 +100,7 @@ def report(job: Job, results: Results) -> Report:
             ("transactions", results.transactions),
             ("tables", len(results.by_table())),
             ("in the log", Bytes(results.bytes)),
-            ("rows/s at the busiest", _busiest(results)),
+            ("rows/s at the peak", _busiest(results)),
         ]
     )
     _picture(page, results)
@@ -120,7 +120,7 @@ def report(job: Job, results: Results) -> Report:
 
 
 def lines(results: Results) -> Iterator[str]:
-    """Say it in some lines for a terminal: what was written, the tables with most rows, what stands out."""
+    """Summarize for a terminal: what was written, the tables with most rows, notable findings."""
     yield _headline(results)
     for operations in list(results.by_table().values())[:_LINES]:
         row = next(iter(operations.values()))
@@ -135,7 +135,7 @@ def lines(results: Results) -> Iterator[str]:
 
 def _period(results: Results) -> str:
     if results.first is None:
-        return "nothing that has a time"
+        return "no event with a time"
     return f"{moment(results.first)} to {moment(results.last)} (UTC, the events' own times)"
 
 
@@ -173,16 +173,16 @@ def _picture(page: Report, results: Results) -> None:
     starts, values = fill(along, results.step)
     none = [0] * len(starts)
     series = [Series(name, values.get(name, none)) for name in _OPERATIONS]
-    page.section("Rows changed along time", f"Each column is {duration(results.step)}.")
+    page.section("Rows changed over time", f"Each column is {duration(results.step)}.")
     page.chart(legend(_OPERATIONS))
-    page.chart(columns("Rows changed along time", *times(starts, results.step), series))
+    page.chart(columns("Rows changed over time", *times(starts, results.step), series))
     if results.outside:
         page.text(
             f"{_many(results.outside, 'event')} dated far away from all others, not in the chart: "
             f"the first of all is of {moment(results.first_time)}, the last of {moment(results.last_time)}."
         )
     if results.undated:
-        page.text(f"{count(results.undated)} events have the timestamp 0 and are not in the chart.")
+        page.text(f"{count(results.undated)} events have the timestamp 0 and are left out of the chart.")
 
 
 def _points(results: Results) -> Iterator[tuple[str, str]]:
@@ -191,7 +191,7 @@ def _points(results: Results) -> Iterator[tuple[str, str]]:
     yield from _points_of_transactions(results)
     for row in results.lag:
         if row.p99 is not None and row.p99 > _LATE_MS:
-            late = f"{_seconds(row.p99)} or more after it had been committed there"
+            late = f"{_seconds(row.p99)} or more after the commit there"
             yield "bad", f"One in a hundred transactions of server {row.server_id} was committed {late}."
     if results.outside:
         yield "doubt", f"{_many(results.outside, 'event')} dated far away from all others."
@@ -207,17 +207,17 @@ def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
         worst, rows = max(keyless, key=lambda one: one[1])
         most = f"{count(rows)} of {results.table(worst)}"
         text = f"Rows of {_many(len(keyless), 'table')} without a primary key were updated or deleted"
-        yield "bad", f"{text}, {most}: a replica looks for each of them by a scan."
+        yield "bad", f"{text}, {most}: a replica finds each of them by a scan."
     looked, unchanged = _total(results.tables, "looked"), _total(results.tables, "unchanged")
     if looked and unchanged / looked >= _MANY_UNCHANGED:
         worst = max(results.tables, key=lambda row: row.unchanged)
         share = _share(unchanged, looked)
-        yield "doubt", f"{share} of updated rows were the same afterwards, most in {results.table(worst)}."
+        yield "doubt", f"{share}of updated rows did not change, most in {results.table(worst)}."
     whole, needed = _total(results.tables, "image_bytes"), _total(results.tables, "needed_bytes")
     if whole > _MANY_BYTES // 100 and needed / whole < _LITTLE_NEEDED:
         share = _share(whole - needed, whole)
         text = f"{share} of the bytes of updated rows are columns that did not change"
-        yield "doubt", f"{text}; binlog_row_image = MINIMAL leaves them out, of row topics as well."
+        yield "doubt", f"{text}; binlog_row_image = MINIMAL leaves them out, also from row topics."
     if results.deletes and results.deletes[0].rows >= _STORM:
         row = results.deletes[0]
         table = results.table(row)
@@ -228,7 +228,7 @@ def _points_of_transactions(results: Results) -> Iterator[tuple[str, str]]:
     for row in results.largest[:1]:
         if (row.rows or 0) >= _MANY_ROWS or row.bytes >= _MANY_BYTES:
             what = f"{count(row.rows)} rows in {size(row.bytes)} of log ({', '.join(row.tables[:3])})"
-            yield "doubt", f"The largest transaction changed {what}: a replica applies it as one."
+            yield "doubt", f"The largest transaction changed {what}: a replica applies it as a whole."
     for row in results.longest[:1]:
         if (row.seconds or 0) >= _LONG_S:
             yield "doubt", f"The longest transaction was open for {_seconds(1000 * row.seconds)}."
@@ -258,7 +258,7 @@ def _tables_section(page: Report, results: Results) -> None:
         page.text(f"{count(uncounted)} rows events are not counted: their table map lies before the input.")
     keys = {(row.source, row.database, row.table): row.key for row in results.tables}
     page.table(
-        ["table", "inserted", "updated", "deleted", "bytes", "bytes a row", "primary key"],
+        ["table", "inserted", "updated", "deleted", "bytes", "bytes per row", "primary key"],
         [
             (
                 results.table(next(iter(operations.values()))),
@@ -313,12 +313,12 @@ def _who(row: Row) -> str:
 def _statements_section(page: Report, results: Results) -> None:
     page.section(
         "Statements",
-        "With the values taken out; rows and bytes are those of the rows events that follow from them.",
+        "Without the values; rows and bytes are those of the rows events that follow from them.",
     )
     if not any(row.rows for row in results.statements):
         page.text(
-            "The log does not say which statements changed rows. It does with binlog_rows_query_log_events = "
-            "ON (MySQL), or binlog_annotate_row_events (MariaDB)."
+            "The log does not say which statements changed rows. To log them, set "
+            "binlog_rows_query_log_events = ON (MySQL), or binlog_annotate_row_events (MariaDB)."
         )
     if results.statements:
         page.table(
@@ -347,14 +347,14 @@ def _updates_section(page: Report, results: Results) -> None:
         return
     page.section(
         "Updates",
-        "How many updated rows were the same afterwards, and how much of their images was needed: the key "
+        "How many updated rows did not change, and how much of their images was needed: the key "
         f"before, and what changed after. {_sampled()}",
     )
     changed: dict[_Name, list[Row]] = {}
     for row in results.columns:
         changed.setdefault((row.source, row.database, row.table), []).append(row)
     page.table(
-        ["table", "rows looked at", "not changed", "share", "images", "needed", "columns that change most"],
+        ["table", "rows examined", "not changed", "share", "images", "needed", "columns changed most"],
         [
             (
                 results.table(row), row.looked, row.unchanged, _share(row.unchanged, row.looked),
@@ -382,9 +382,7 @@ def _deletes_section(page: Report, results: Results) -> None:
 def _replication_section(page: Report, results: Results) -> None:
     page.section("Replication")
     if not results.lag:
-        page.text(
-            "The log has no times of commits, which MySQL 8.0 and later write: nothing is known of lag."
-        )
+        page.text("The log has no times of commits, which MySQL 8.0 and later write: the lag is unknown.")
     else:
         page.text(
             "Lag is from the commit where a transaction began to that on the server that was read, over all "
@@ -421,7 +419,7 @@ def _ddl_section(page: Report, results: Results) -> None:
     newest = (
         "" if shown == results.number_of_ddl else f" The newest {shown} of {count(results.number_of_ddl)}."
     )
-    page.section("DDL", f"Statements that make, change or drop something, the newest first.{newest}")
+    page.section("DDL", f"DDL statements, the newest first.{newest}")
     page.table(
         ["at (UTC)", "what", "of", "seconds", "who", "statement"],
         [
@@ -449,7 +447,7 @@ def _events_section(page: Report, results: Results) -> None:
 
 
 def _sampled() -> str:
-    return f"Of each rows event the first {LOOKED_AT} rows are looked at."
+    return f"Of each rows event the first {LOOKED_AT} rows are examined."
 
 
 def _many(number: int, one: str) -> str:

@@ -2,11 +2,11 @@
 
 The archive of a source is a folder. Its ``manifest.json`` says from which offset to which it has all
 committed records, and names the files that have them, each with its first and last offset. A run writes files
-into a folder of its own, and adds them by replacing the manifest. A file that no manifest names belongs to
-nothing, so a run that is killed, or a task that is tried twice, adds no record twice.
+into a folder of its own, and adds them by replacing the manifest. Files that no manifest names are ignored,
+so a run that is killed, or a task that is retried, adds no record twice.
 
-What an archive has is read there, what follows in the topic: :func:`archived_slice`. Raw offsets are those of
-one topic; records that neither of the two has are an error.
+Archived records are read from the archive, later ones from the topic: :func:`archived_slice`. Raw offsets are
+those of one topic; records that neither has are an error.
 """
 
 import json
@@ -83,8 +83,8 @@ class Archive:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise UserError(
-                f"a file that the archive {self.folder} names is not there ({error}); put it back, or read "
-                "what the topic still holds, without --archive",
+                f"a file that the archive {self.folder} names is missing ({error}); restore it, or read "
+                "what the topic still has, without --archive",
                 ExitCode.DATA,
             ) from None
         return found.where((sf.col("offset") >= start) & (sf.col("offset") < end))
@@ -102,7 +102,7 @@ class Archive:
 def read_archive(spark: SparkSession, folder: str, source: str) -> Archive | None:
     """Read the manifest of a source's archive in a folder of archives; None where there is none.
 
-    Raises :class:`UserError` where it is no such manifest.
+    Raises :class:`UserError` if it is not such a manifest.
     """
     place = f"{absolute(folder)}/{source}"
     text = read_text(spark, f"{place}/manifest.json")
@@ -123,7 +123,7 @@ def read_archive(spark: SparkSession, folder: str, source: str) -> Archive | Non
 def archived_slice(
     spark: SparkSession, options: Mapping[str, str], archive: Archive, start: Bound, end: Bound
 ) -> tuple[TopicSlice, int]:
-    """Fix what is read of an archive and the topic that it is continued by, as of one topic.
+    """Fix what is read of an archive and of the topic after it, as if they were one topic.
 
     Gives the slice and the first offset that there is. Raises :class:`UserError` where records between the
     two are missing, or where the topic is another one now.
@@ -154,13 +154,13 @@ def archived_slice(
 def next_slice(
     spark: SparkSession, options: Mapping[str, str], topic: str, archive: Archive | None
 ) -> TopicSlice:
-    """Fix what of a topic is archived next: what follows the archive. Raises as :func:`archived_slice`."""
+    """Fix which records to archive next: those after the archive. Raises as :func:`archived_slice`."""
     first, latest = resolve_slice(spark, options, topic).offsets[0]
     if archive is None:
         return TopicSlice(topic, {0: (first, latest)})
     _check_follows(
         spark, options, archive, (first, latest),
-        "archive what follows into another folder, and henceforth before the topic's retention deletes it",
+        "archive the rest into another folder, and from now on before the topic's retention deletes it",
     )  # fmt: skip
     return TopicSlice(topic, {0: (archive.end, latest)})
 
@@ -168,7 +168,7 @@ def next_slice(
 def _check_follows(
     spark: SparkSession, options: Mapping[str, str], archive: Archive, held: tuple[int, int], advice: str
 ) -> None:
-    """Refuse a topic that does not hold what follows an archive; ``advice`` is for one that begins later."""
+    """Refuse a topic that does not continue an archive; ``advice`` is for one that begins later."""
     topic, (first, latest) = archive.topic, held
     if first > archive.end:
         raise UserError(

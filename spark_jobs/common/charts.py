@@ -1,8 +1,8 @@
 """Charts as inline SVG: stacked columns over time and stacked horizontal bars.
 
-Nothing but text comes out, to be put into an HTML page that defines the colours ``--s0`` … ``--s7`` and the
+The output is text, for an HTML page that defines the colours ``--s0`` … ``--s7`` and the
 classes ``axis`` and ``grid``; so a chart follows the page's light or dark scheme. Every mark has a
-``<title>`` that a browser shows as a tooltip and a screen reader reads.
+``<title>``, which a browser shows as a tooltip and a screen reader reads.
 """
 
 import html
@@ -62,7 +62,7 @@ class Series:
 
 
 def escape(text: str) -> str:
-    """Write text from data into markup, without what acts on whoever shows it."""
+    """Write text from data into markup, without characters that affect its display."""
     return html.escape(printable(text, lines=True))
 
 

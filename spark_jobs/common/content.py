@@ -2,8 +2,8 @@
 
 Table ids, positions, checksums, execution times and transaction numbers change with every server and lap;
 they are left out. Rows are compared by database, table, operation and decoded values, statements by
-database, text and the variables that are set before them. The digests of the parts are summed up, so that it
-does not matter how the rows of a transaction are spread over events.
+database, text and the variables set before them. The digests of the parts are added up, so the result does
+not depend on how the rows of a transaction are distributed over events.
 """
 
 from hashlib import blake2b

@@ -1,10 +1,9 @@
 """Raw records to typed events and rows, in one process and without Kafka: the stages of the services.
 
-What is made of raw records is what decoder and row mapper make of them, since it is made by the same code
-(:mod:`millrace.decoder`, :mod:`millrace.rowmapper`), but for what a service alone has: no table is
-quarantined beyond the event that fails, no topic is created, no schema is registered. So what comes of a
-transaction depends on the definitions of tables and on the format description before it, not on where
-decoding began.
+The result is that of decoder and row mapper, by the same code (:mod:`millrace.decoder`,
+:mod:`millrace.rowmapper`), except what only a service does: no table is quarantined beyond the event that
+fails, no topic is created, no schema is registered. So the result for a transaction depends on the
+definitions of tables and on the format description before it, not on where decoding began.
 """
 
 import tempfile
@@ -39,7 +38,7 @@ _UNBOUNDED: Final = 1 << 31
 """No record that is made here goes to Kafka, so none is cut; an event is held whole."""
 
 _HELD_BYTES: Final = 64 << 20
-"""What is kept in memory of transactions that may be read a second time; what is more goes to a file."""
+"""Memory for transactions that may be read a second time; the rest goes to a file."""
 
 _MAPPED_BYTES: Final = 8 << 20
 _MAPPED_EVENTS: Final = 2500
@@ -58,12 +57,12 @@ _NOWHERE: Final[dict[str, Any]] = {
 }
 
 Written = Mapping[Target, list[OutputRecord]]
-"""Records by topic. In place of a timestamp they have the offset of the raw record that they are made of."""
+"""Records by topic. Instead of a timestamp they have the offset of their raw record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How raw records are decoded: what executors are told.
+    """How raw records are decoded: the parameters of executors.
 
     ``catalog`` and ``schemas`` have the values of the topics of these names, ``rows`` and ``topics`` the
     settings. Without ``schemas`` a DDL statement is known to its own piece alone.
@@ -289,7 +288,7 @@ class RawDecoder:
 
     @property
     def between_transactions(self) -> bool:
-        """Whether no transaction is open after what was taken, nor an event of which chunks are to come."""
+        """Whether no transaction is open after the last record, nor an event with missing chunks."""
         return self._decoder.between_transactions
 
     def begin(self, *known: Record) -> None:

@@ -2,7 +2,7 @@
 
 A record is Avro after the id of its writer's schema. The driver asks the registry for all schemas of the
 topic, and every record is decoded with its own, in ``mapInArrow`` by :mod:`millrace.avro.events`, which reads
-the head of a record (place, header, context) and the event itself only where it is asked for.
+the head of a record (position, header, context) and, only if requested, the event itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -95,7 +95,7 @@ class RecordError(ValueError):
 
 
 class _KnownSchemas:
-    """Stands in for the registry where there is none: in an executor."""
+    """Replaces the registry in an executor."""
 
     def __init__(self, topic: str, schemas: Mapping[int, dict[str, Any]]) -> None:
         self._topic = topic
@@ -105,7 +105,7 @@ class _KnownSchemas:
         """Return the schema with this id."""
         if schema_id not in self._schemas:
             raise RecordError(
-                f"schema {schema_id} is none that the registry has under {self._topic}; check that "
+                f"the registry does not have schema {schema_id} under {self._topic}; check that "
                 "MILLRACE_REGISTRY_URL is the registry that the decoder uses"
             )
         return self._schemas[schema_id]
@@ -146,7 +146,7 @@ _OF_RECORDS: Final = ("partition", "offset", "key", "value", "fault")
 
 
 def event_deserializer(topic: str, schemas: Mapping[int, dict[str, Any]]) -> EventDeserializer:
-    """Give what reads the records of an events topic where there is no registry: in an executor."""
+    """Give a reader of the records of an events topic for executors, which have no registry."""
     return EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
 
 

@@ -1,7 +1,7 @@
 """An executor of Spark in a pod: ``python -m spark_jobs.common.executor``.
 
-The driver tells a pod in its variables what the executor is to do, and leaves it to the image to start Java
-by them: Spark's own images have a script for that, the package pyspark has none.
+The driver passes the executor's parameters to a pod as variables, and leaves it to the image to start Java
+with them: Spark's own images have a script for that, the package pyspark has none.
 """
 
 import os
@@ -62,7 +62,7 @@ def main() -> NoReturn:
         java = find_java(17, 21)
         arguments = java_arguments(spark, os.environ)
     except KeyError as error:
-        _fail(f"{error.args[0]} is not set: Spark's driver sets it in the pods that it makes to run this")
+        _fail(f"{error.args[0]} is not set: Spark's driver sets it in the executors' pods")
     except LocalError as error:
         _fail(str(error))
     environment = {**os.environ, "JAVA_HOME": str(java.home), "SPARK_HOME": str(spark)}

@@ -1,8 +1,8 @@
-"""Records that cannot be read: a job counts them, lists them, finishes everything else and ends with code 9.
+"""Records that cannot be read: a job counts them, lists them, finishes everything else and exits with code 9.
 
-What executors do with records hands such a one on as a line that has nothing but its place, its bytes and the
-reason, the columns of :data:`FAULT_SCHEMA`. :meth:`Faults.take` finds these lines on the driver; executors
-that leave sums only give the numbers and the first records, for :meth:`Faults.add`.
+Executors pass such a record on as a line with only its position, its bytes and the reason, the columns of
+:data:`FAULT_SCHEMA`. :meth:`Faults.take` finds these lines on the driver; executors that return only sums
+pass the numbers and the first records to :meth:`Faults.add`.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
-"""Files of Parquet that executors write, a folder per table, without passing rows through the JVM.
+"""Parquet files that executors write, a folder per table, without passing rows through the JVM.
 
-An executor writes under names that no other attempt uses and says what it wrote. What the driver is not told
-of belongs to no result: an attempt that was lost, or lost a race, leaves files that nobody names. Files lie
-where :mod:`pyarrow.fs` can write: on a disk that all executors share, or in an object store.
+An executor writes under names that no other attempt uses and reports what it wrote. Files that are not
+reported to the driver, such as those of a lost attempt, belong to no result. Files are written where
+:mod:`pyarrow.fs` can write: on a disk that all executors share, or in an object store.
 """
 
 import uuid

@@ -1,8 +1,7 @@
-"""Fingerprints of statements: the text with its values taken out, so that the same work counts as the same.
+"""Fingerprints of statements: the text without its values, equal for statements that do the same.
 
-Strings and numbers become ``?``, lists of values one value, comments and space single spaces; words are in
-lower case. This cuts a text into tokens and does not parse it: what is no valid SQL has a fingerprint as
-well.
+Strings and numbers become ``?``, lists of values one value, comments and white space single spaces; words are
+in lower case. The text is split into tokens but not parsed, so invalid SQL has a fingerprint, too.
 """
 
 import re
@@ -16,7 +15,7 @@ LONGEST: Final = 400
 """Characters of a fingerprint."""
 
 _READ: Final = 4096
-"""Bytes of a statement that are looked at: a longer one is a list of values."""
+"""Bytes of a statement that are examined: a longer one is a list of values."""
 
 _TOKEN: Final = re.compile(
     r"""

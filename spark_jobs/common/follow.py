@@ -1,7 +1,7 @@
-"""Jobs that go on: as records arrive, they are taken in micro-batches of Spark's Structured Streaming.
+"""Jobs that keep running: new records are processed in micro-batches of Spark's Structured Streaming.
 
-Spark tells which offsets are new, and keeps in a checkpoint how far it has come. A micro-batch that was not
-done when the job ended is given again, with the same offsets; so may be one that was done just before.
+Spark determines which offsets are new, and keeps its progress in a checkpoint. A micro-batch that was not
+finished when the job ended is repeated, with the same offsets; so may be one that had just finished.
 """
 
 import json
@@ -39,9 +39,9 @@ _STOPPED: Final = "Spark has ended a stream that runs until it is stopped"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often it is looked whether there is something new.
+    """How often the job checks for new records.
 
-    With ``once`` it ends when it has come to the end of what is there.
+    With ``once`` it ends when it has processed all existing records.
     """
 
     every: timedelta
@@ -66,18 +66,18 @@ def checkpoint(job: Job) -> str:
 
 
 def follow_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that can go on."""
+    """Add the options of a command that can keep running."""
     every = click.option(
         "--every",
         type=click.IntRange(1, 86_400),
         default=60,
         show_default=True,
-        help="With --follow, seconds from one look to the next.",
+        help="With --follow, seconds between checks for new events.",
     )
     follow = click.option(
         "--follow",
         is_flag=True,
-        help="Go on: look again when events have arrived, until it is stopped; then it resumes where it was.",
+        help="Keep running and process new events as they arrive; a restart resumes.",
     )
     return follow(every(function))
 
@@ -85,7 +85,7 @@ def follow_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def check_endless() -> None:
     """Refuse an end for what has none."""
     if click.get_current_context().params["end"] != "latest":
-        raise SettingsError(["--to does not go with --follow, which has no end"])
+        raise SettingsError(["--to cannot be combined with --follow, which has no end"])
 
 
 def check_no_archive(job: Job) -> None:

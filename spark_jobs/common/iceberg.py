@@ -1,12 +1,12 @@
-"""Tables of Iceberg of which a run replaces a slice of the raw topic, each in one commit.
+"""Iceberg tables in which a run replaces a slice of the raw topic, each in one commit.
 
-Files of Parquet that executors have left are staged: each table gets a branch, on which the rows of the slice
-are deleted and those of the files appended. :meth:`IcebergTables.publish` then lets ``main`` of each table go
-on to its branch. So a run that is killed leaves every table with the rows that it had, or with what
-this run has made of the slice; and a slice that is made twice is there once.
+The Parquet files of the executors are staged: each table gets a branch, on which the rows of the slice
+are deleted and those of the files appended. :meth:`IcebergTables.publish` then fast-forwards ``main`` of each
+table to its branch. So a run that is killed leaves every table with either its old or its new rows of the
+slice, and repeating a slice adds nothing twice.
 
-The columns of a table are those of all schemas that it has had. A type gives way to a wider one, as Iceberg
-knows it; a column whose new type is none is one more column, which its type is a part of the name of.
+The columns of a table are those of all schemas that it has had. A type is widened if Iceberg supports it;
+otherwise the column continues in a new one whose name contains the type.
 """
 
 import re
@@ -178,8 +178,8 @@ class IcebergTables:
                 table.manageSnapshots().fastForwardBranch("main", self._branch).commit()
             except (PySparkException, Py4JJavaError) as error:
                 raise UserError(
-                    f"{_shown(name)} was changed by another while this ran ({_first_line(error)}): run the "
-                    "job again for the same slice",
+                    f"{_shown(name)} was changed by another writer while this job ran "
+                    f"({_first_line(error)}): run the job again for the same slice",
                     ExitCode.DATA,
                 ) from None
             self._staged.remove(name)
@@ -190,7 +190,7 @@ class IcebergTables:
         return snapshots
 
     def discard(self) -> None:
-        """Leave what is staged, as far as the tables are within reach."""
+        """Discard what is staged, if the tables can be reached."""
         for name in self._staged:
             with suppress(Exception):
                 self._load(name).manageSnapshots().removeBranch(self._branch).commit()
@@ -198,7 +198,7 @@ class IcebergTables:
     # -- one table ------------------------------------------------------------------------------------
 
     def _name(self, table: str) -> str:
-        """Name a table: its database and its own name, with two underscores in place of the point."""
+        """Name a table: its database and its own name, with two underscores instead of the dot."""
         return f"{self._namespace}.{_quoted(table.replace('.', '__', 1))}"
 
     def _load(self, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""The page over all reports that lie beside each other: for each source what its jobs found last.
+"""The page that links to all reports in a folder: for each source, the last results of its jobs.
 
-It is made of the ``manifest.json`` of each folder. These may be anybody's: what is none of a job's is left
-out, sizes are bounded, and a page that was not written here is never replaced.
+It is built from the ``manifest.json`` of each folder. These are not trusted: a manifest that is not a job's
+is ignored, sizes are bounded, and a page that was not written here is never replaced.
 """
 
 import json
@@ -125,7 +125,7 @@ def _result(one: Listed) -> Mood:
 
 
 def _link(one: Listed) -> Link:
-    """Lead to a report from beside its folder, whatever the folder's name is."""
+    """Give the relative link to a report in a folder of any name."""
     return Link(
         shortened(one.folder.name, _SHOWN), f"./{quote(os.fsencode(one.folder.name), safe='')}/report.html"
     )

@@ -1,4 +1,4 @@
-"""The frame of a job: options, the first look at Kafka and the registry, results, errors in words.
+"""The frame of a job: options, first checks of Kafka and the registry, results, error messages.
 
 A job is a function that is decorated with :func:`job_command` and gets a :class:`Job` and a Spark session.
 """
@@ -144,7 +144,7 @@ class Job:
     """What a job works on, and where its results go.
 
     They are written into ``folder``, which is another one in ``output`` for each run, and become the results
-    when they are whole: :meth:`finish` lets the manifest name them. Until then those of the run before stand.
+    when they are complete: :meth:`finish` writes them to the manifest. Until then the previous ones remain.
     """
 
     name: str
@@ -193,7 +193,7 @@ class Job:
         remove(self.spark, f"{self.folder}/{name}")
 
     def finish(self, summary: Mapping[str, Any], report: Report) -> None:
-        """Write ``summary.json`` and ``report.html``, let the results stand, and say where they are."""
+        """Write ``summary.json`` and ``report.html``, publish the results, and say where they are."""
         self.remove(_KEPT)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         input_ = {one.source: _as_input(one.part) for one in self.inputs}
@@ -299,7 +299,7 @@ def job_command(
             required=appends,
             help="Folder of archives, local or any that Spark knows; each source has its own in it."
             if appends
-            else "Folder of archives: what they have of raw events is read there, what follows in the topic.",
+            else "Folder of archives: archived raw events are read there, later ones from the topic.",
         )
         @_unless(
             unbounded,
@@ -307,8 +307,8 @@ def job_command(
             "start",
             default="earliest",
             show_default=True,
-            help="Where to begin: earliest, an offset, a time as 2026-01-31T10:00 (UTC if without zone), or "
-            "how long ago, as 90m, 24h or 7d.",
+            help="Where to begin: earliest, an offset, a time such as 2026-01-31T10:00 (UTC if without "
+            "zone), or how long ago, as 90m, 24h or 7d.",
         )
         @_unless(
             unbounded,
@@ -316,7 +316,7 @@ def job_command(
             "end",
             default="latest",
             show_default=True,
-            help="Where to end, before it: as --from, or latest.",
+            help="Where to end (exclusive): as --from, or latest.",
         )
         @click.option(
             "--output", help=f"Folder for the results, local or any that Spark knows. [reports/{name}-SOURCE]"
@@ -364,8 +364,8 @@ def job_command(
                         raise
                     if job.faults.number:
                         raise UserError(
-                            f"{job.faults.number} records could not be read: see the report; all else is "
-                            "written",
+                            f"{job.faults.number} records could not be read: see the report; everything "
+                            "else was written",
                             ExitCode.FAULTY,
                         )
 
@@ -439,7 +439,7 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
         return
     if not seen_by_executors(spark, path.absolute()):
         raise UserError(
-            f"executors do not see what is in {folder} here: name a folder with {option} that all of them "
+            f"executors cannot reach {folder}: name a folder with {option} that all of them can "
             "reach, on a shared disk or in an object store",
             ExitCode.SETTINGS,
         )
@@ -533,7 +533,7 @@ def _archived(
 
 @contextmanager
 def errors_in_words(name: str) -> Iterator[None]:
-    """End the process with one line and an exit code where a user can act; a bug is told in full."""
+    """End the process with one line and an exit code if a user can act; a bug gets a traceback."""
     interrupts = _Interrupts()
     loggers = [logging.getLogger(of) for of in (None, "py4j.clientserver")]
     for logger in loggers:
@@ -559,11 +559,11 @@ def errors_in_words(name: str) -> Iterator[None]:
 
 
 def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
-    """Say what became of Kafka while a job ran, if that is what an error of Spark tells."""
-    stands = "; the results of the last whole run stand. "
+    """Explain a failure of Kafka while a job ran, if an error of Spark reports one."""
+    stands = "; the previous results remain. "
     if (lost := _BROKER_LOST.search(text) or _KAFKA_LOST.search(text)) is not None:
         told = " ".join(lost[0].split())[:300]
-        advice = "Run the job again when the brokers answer"
+        advice = "Run the job again once the brokers answer"
         return f"Kafka stopped answering while {name} ran ({told}){stands}{advice}", ExitCode.KAFKA
     if (gone := _INPUT_LOST.search(text) or _RECORDS_GONE.search(text)) is not None:
         told = " ".join(gone[0].split())[:300]
@@ -573,11 +573,11 @@ def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
 
 
 def _kubernetes_words(name: str, text: str) -> tuple[str, ExitCode] | None:
-    """Say why there are no executors, if that is what an error of Spark tells."""
+    """Explain why there are no executors, if an error of Spark reports that."""
     if (found := _KUBERNETES.search(text)) is None:
         return None
     told = " ".join((found["refused"] or found["cause"]).split())[:400]
-    advice = "check --master, and what the ServiceAccount of the job's pod may do with pods"
+    advice = "check --master, and the rights on pods of the ServiceAccount of the job's pod"
     return f"{name} got no executors from Kubernetes ({told}): {advice}", ExitCode.SETTINGS
 
 
@@ -587,7 +587,7 @@ class _Interrupts(logging.Filter):
     came = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep what is no Ctrl-C."""
+        """Keep records other than a Ctrl-C."""
         error = record.exc_info[1] if record.exc_info else None
         while error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__context__
@@ -631,7 +631,7 @@ def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
         if not sigterm.came:
             raise
         sigterm.finish()
-        _say(f"{name} was stopped by SIGTERM; the results of the last whole run stand")
+        _say(f"{name} was stopped by SIGTERM; the previous results remain")
         raise SystemExit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -653,7 +653,7 @@ def moment(seconds: int | None) -> str | None:
 
 
 def persisted(frame: DataFrame) -> DataFrame:
-    """Compute a frame once and keep it in files of the run's folder, where no lost executor takes it along.
+    """Compute a frame once and keep it in files of the run's folder, which survive a lost executor.
 
     The plan that leads to it is forgotten: plans that hold each other several times over cost Spark more than
     the data.

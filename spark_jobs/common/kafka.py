@@ -1,12 +1,11 @@
 """Reading topics as batches: bounds by offset or time, committed records only, chunks joined.
 
-Offsets are fixed by the driver before anything is read, so that every pass over a topic sees the same
-records, whatever is written meanwhile. They are asked of Kafka's own Java client, with the options that
-Spark's source gets, which therefore needs no second set of them; the ``end`` of a partition is its last
-stable offset.
+The driver fixes the offsets before anything is read, so every pass over a topic sees the same records,
+whatever is written meanwhile. It asks Kafka's own Java client for them, with the options of Spark's source;
+the ``end`` of a partition is its last stable offset.
 
-A topic of one partition is cut into many Spark partitions by offset. Nothing here depends on where the cuts
-lie.
+A topic of one partition is divided into many Spark partitions by offset. The result does not depend on the
+division.
 """
 
 import json
@@ -65,7 +64,7 @@ _OFFSETS_PER_PARTITION: Final = 25_000
 CHUNK: Final = "^[0-9]{1,9}/[0-9]{1,9}$"
 """The header of a chunk: its number, from 0, and how many there are."""
 
-NO_CHUNK: Final = f"its header {HEADER_CHUNK} tells no number of a chunk"
+NO_CHUNK: Final = f"its header {HEADER_CHUNK} is not a chunk number"
 CHUNKS_APART: Final = 2
 """Offsets from one chunk to the next, at the most: the end of a transaction of Kafka may lie between."""
 _SMALLEST_LONG: Final = 1 << 31

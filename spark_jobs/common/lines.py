@@ -1,4 +1,4 @@
-"""Records to lines of a frame, in executors: one that cannot be read is a line that says so, and no more."""
+"""Records to rows of a frame, in executors: a record that cannot be read is a row that says so."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What decoding a piece of the raw topic comes to: tables in files of Parquet, and what there is to tell."""
+"""The outcome of decoding a piece of the raw topic: tables as Parquet files, and what there is to report."""
 
 import hashlib
 import json
@@ -116,7 +116,7 @@ class Outcome:
 
 
 def records_of(batch: pa.RecordBatch) -> list[Record]:
-    """Give the records of a batch of the raw topic, with their offsets in place of timestamps."""
+    """Give the records of a batch of the raw topic, with their offsets as timestamps."""
     offsets, keys, values = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
     headers = batch.column("headers")
     if headers.null_count == len(headers):
@@ -198,7 +198,7 @@ class PieceWriter:
                     self._add(topic, made)
 
     def finish(self) -> Outcome:
-        """Write what waits and close the files; give what was made of the piece."""
+        """Write buffered rows and close the files; give the outcome of the piece."""
         for waiting in [*self._waiting.values(), *self._events.values()]:
             self._flush(waiting)
         outcome = self._outcome
@@ -287,7 +287,7 @@ class PieceWriter:
     # -- typed events ---------------------------------------------------------------------------------
 
     def _add_events(self, records: Sequence[OutputRecord]) -> None:
-        """Sort events by what they are: each branch of the union is a table."""
+        """Sort events by type: each branch of the union is a table."""
         values = [record[1] or b"" for record in records]
         schema_id, _ = split_wire_format(values[0])
         schema = self._decoder.schema(schema_id)

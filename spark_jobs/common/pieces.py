@@ -1,9 +1,9 @@
-"""Where the raw topic may be cut: a first pass over the heads of its events.
+"""Where the raw topic may be divided: a first pass over the heads of its events.
 
-A transaction must be decoded from its begin, and events by the format description of their log file. A piece
-therefore begins with an event that begins a transaction whatever came before it, or after one that ends one;
-and it is given the format description that holds there. An XA transaction is prepared in one place and
-decided in another: no cut is made between the two.
+A transaction must be decoded from its beginning, and events by the format description of their log file. A
+piece therefore begins with an event that begins a transaction whatever precedes it, or after one that ends
+one, and gets the format description that applies there. An XA transaction is prepared in one place and
+decided in another: the topic is not divided between the two.
 """
 
 import re
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _BUCKETS: Final = 4096
-"""About so many places are looked at where the topic may be cut."""
+"""About so many positions are examined where the topic may be divided."""
 
 MOST_PIECES: Final = 256
 """Each is a part of the plan."""
@@ -51,7 +51,7 @@ MOST_PIECES: Final = 256
 _LEAST_BYTES: Final = 4 << 20
 _FIRST_STRIDE: Final = 1_000_000
 _LOOKED_AT: Final = 20
-"""Format descriptions among which one is that is none of garbage."""
+"""Format descriptions of which at least one is genuine."""
 
 _SIZE: Final = slice(9, 13)
 """Where an event's header has its size."""
@@ -178,7 +178,7 @@ def defining_records(spark: SparkSession, options: Mapping[str, str], part: Topi
 def _other_chunks(
     spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: Record, number: int
 ) -> Iterator[Record]:
-    """Give the ``number`` chunks that follow the first of a value, as far as they are there.
+    """Give the ``number`` chunks that follow the first of a value, as far as they exist.
 
     They are near, unless the reader was restarted between them: they are looked for in growing strides. Where
     it has begun again at the first, that one has others.

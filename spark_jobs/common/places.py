@@ -25,7 +25,7 @@ def absolute(path: str) -> str:
 
 
 def seen_by_executors(spark: SparkSession, folder: Path) -> bool:
-    """Say whether executors see what is written into a folder of this machine: as many as answer at once."""
+    """Tell whether executors can reach a folder of this machine: as many as answer at once."""
     context = spark.sparkContext
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".millrace-") as file:
         path = Path(file.name)
@@ -38,7 +38,7 @@ def seen_by_executors(spark: SparkSession, folder: Path) -> bool:
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a file of this machine whole, in place of an earlier one."""
+    """Write a file of this machine atomically, replacing an earlier one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     whole.write_text(text, encoding="utf-8")
@@ -46,7 +46,7 @@ def write_file(file: Path, text: str) -> None:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a file whole, in place of an earlier one."""
+    """Write a file atomically, replacing an earlier one."""
     file = local_path(path)
     if file is not None:
         write_file(file, text)

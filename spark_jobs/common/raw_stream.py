@@ -1,12 +1,12 @@
-"""A raw topic that is decoded as it grows: what a micro-batch takes of it, and what it leaves for the next.
+"""A raw topic that is decoded as it grows: what a micro-batch takes of it, and what it leaves to the next.
 
-A micro-batch ends where no transaction is open, at or before the end of what has arrived: what is cut there
-waits for the next one. An XA transaction that is prepared and not decided is not waited for. Its offsets are
-kept, and the micro-batches after it are told of it, until one of them has the decision.
+A micro-batch ends where no transaction is open, at or before the last event that has arrived; the rest waits
+for the next one. It does not wait for a prepared XA transaction: its offsets are kept and passed to the
+following micro-batches until one of them has the decision.
 
-How far the results reach is said by a file beside Spark's checkpoint. It is replaced when the results of a
-micro-batch stand. A micro-batch that is given again after that is left out; one that was ended before that is
-made again, which replaces what it has made before.
+A file beside Spark's checkpoint says how far the results reach. It is replaced when the results of a
+micro-batch are complete. A micro-batch that Spark repeats after that is skipped; one that was interrupted
+before is repeated and replaces its earlier results.
 """
 
 import json
@@ -57,7 +57,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """How far the results of a source reach: all before ``offset``, but for what is ``prepared``."""
+    """How far the results of a source reach: all before ``offset``, except what is ``prepared``."""
 
     offset: int
     prepared: Sequence[tuple[int, int]] = ()
@@ -114,7 +114,7 @@ def _next(
 ) -> Begun | None:
     """Give what is to be decoded next of a source, of what has arrived; None if there is nothing.
 
-    A prepared transaction that nobody has decided does not end the job when its records are deleted: a note
+    An undecided prepared transaction does not end the job when its records are deleted: a note
     says so. Without them its rows are missing, if it is committed after all.
     """
     kafka, topic, end = job.settings.kafka, one.part.topic, arrived.end

@@ -1,10 +1,10 @@
 """The raw topic, read by executors themselves, in pieces that begin where a transaction does.
 
-A transaction that is larger than a piece is cut as well: who reads on in it is given the records that it
-begins with and the table maps that hold there.
+A transaction that is larger than a piece is divided as well: a task that starts inside it gets the first
+records of the transaction and the current table maps.
 
-Where a topic may be cut is found by looking at a few records at each place, not by a pass over all of it.
-Spark's source of Kafka would take each record through the JVM, which costs more than to decode it.
+Where a topic may be divided is found by reading a few records at each place, not by a pass over all of it.
+Spark's Kafka source would pass each record through the JVM, which costs more than decoding it.
 """
 
 import tempfile
@@ -54,10 +54,10 @@ _OFFSETS_PER_PIECE: Final = 500_000
 _PIECE_BYTES: Final = 64 << 20
 _BATCH: Final = 500
 _LOOKED_AT: Final = 200_000
-"""Offsets that are looked at for a place to cut, beyond where a cut is wanted."""
+"""Offsets that are searched for a beginning, beyond where a piece should begin."""
 
 _LAST_OFFSETS: Final = 10_000
-"""Offsets at the end of a stretch that are looked at first for the begin of its last transaction."""
+"""Offsets at the end of a range that are searched first for the beginning of its last transaction."""
 
 _FIRST_RECORDS: Final = 100
 """Records of a log file among which its format description is."""
@@ -76,13 +76,13 @@ _TOLD: Final = "piece int, outcome string"
 
 
 class PieceTaker(Protocol):
-    """Takes the records of a piece, in an executor, and says in the end what came of them."""
+    """Takes the records of a piece, in an executor, and reports the outcome at the end."""
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next records."""
 
     def finish(self) -> Outcome:
-        """Write what is left to write."""
+        """Write remaining output."""
 
 
 _Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
@@ -93,7 +93,7 @@ _OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class CarriedSettings:
-    """How executors reach Kafka: the settings, and certificates as text, for there are no such files."""
+    """How executors connect to Kafka: the settings, and certificates as text, not as files."""
 
     kafka: KafkaSettings
     certificates: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from spark_jobs.common.charts import count, escape, size
 __all__ = ["GENERATOR", "Bytes", "Cell", "Code", "Link", "Mood", "Report"]
 
 GENERATOR: Final = '<meta name="generator" content="Millrace">'
-"""What stands in the head of each page."""
+"""The contents of the head of each page."""
 
 _FOLDER: Final = files("spark_jobs.common")
 _AT_DOT: Final = re.compile(r"(?<=\w)\.(?=[^\W\d])")
@@ -99,7 +99,7 @@ class Report:
         self._top += 1
 
     def notice(self, text: str, mood: str) -> None:
-        """Put a sentence after the verdict that must not be missed, whatever was added since."""
+        """Put a sentence that must not be missed after the verdict, whatever was added since."""
         self._parts.insert(
             self._top, f'<ul class="points"><li class="{escape(mood)}">{escape(text)}</li></ul>'
         )
@@ -112,7 +112,7 @@ class Report:
         self._parts.append(f'<dl class="tiles">{items}</dl>')
 
     def points(self, points: Sequence[tuple[str, str]]) -> None:
-        """List what stands out: for each a mood, as of a verdict, and a sentence."""
+        """List notable findings: for each a mood, as of a verdict, and a sentence."""
         items = "".join(f'<li class="{escape(mood)}">{escape(text)}</li>' for mood, text in points)
         if items:
             self._parts.append(f'<ul class="points">{items}</ul>')

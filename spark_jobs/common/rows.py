@@ -1,6 +1,6 @@
-"""Rows of rows events, read in the executors: compared, followed by key.
+"""Rows of rows events, read in the executors: compared, and tracked by key.
 
-A rows event can be read with the table map that came before it. Rows are read by the types in that map alone:
+A rows event is read with the table map that precedes it. Rows are read by the types in that map alone:
 names, signs and character sets change no length, and values that are equal without them are equal with them.
 """
 
@@ -92,7 +92,7 @@ class TableRows:
         return RowImages(self._columns(definition), before, after, partial_json=type_ == _PARTIAL)
 
     def _key(self, definition: bytes) -> tuple[int, ...]:
-        """Return the ordinals of the primary key's columns; empty where the table map tells of none."""
+        """Return the ordinals of the primary key's columns; empty if the table map names none."""
         try:
             metadata = decode_optional_metadata(self._table_map(definition).optional_metadata)
         except BinlogError:

@@ -1,7 +1,7 @@
-"""The Spark session of a job, and how far its work has come.
+"""The Spark session of a job, and its progress.
 
 Started by ``spark-submit``, a job takes master, memory and jars from there. Started as a Python program
-(``millrace job NAME``), it runs in this process unless told otherwise, on the cores and in the memory of
+(``millrace job NAME``), it runs in this process by default, on the cores and in the memory of
 :class:`SparkSettings`, with Spark's own log turned down to errors.
 """
 

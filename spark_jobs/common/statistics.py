@@ -1,13 +1,13 @@
 """What a piece of the raw topic consists of, counted event by event, in an executor and without Spark.
 
-A piece is decoded by the decoder's own stage (:mod:`spark_jobs.common.decoding`). What is counted lies in
-tables whose rows are sums over the piece, or over a part of it: whoever adds up rows with the same names gets
-the same, wherever the pieces were cut. So nothing here grows without bound: what has become large is written
-out and begun again.
+A piece is decoded by the decoder's own stage (:mod:`spark_jobs.common.decoding`). The results are tables
+whose rows are sums over the piece, or over a part of it: adding up rows with the same names gives the same
+result, however the topic was divided. So nothing here grows without bound: large tables are written out and
+started again.
 
-Rows are counted by walking over them, without reading values. The first :data:`LOOKED_AT` rows of each event
-are looked at more closely, for keys, and in updates for columns that change: of small changes that is all
-rows, of large ones an even sample.
+Rows are counted by skipping over them, without reading values. The first :data:`LOOKED_AT` rows of each event
+are examined for keys, and in updates for columns that change: that is all rows of small changes, and an even
+sample of large ones.
 """
 
 import struct
@@ -57,7 +57,7 @@ from spark_jobs.common.outcome import Outcome, write_dead_letters
 __all__ = ["LOOKED_AT", "NAMED_TABLES", "TABLES", "PieceStatistics"]
 
 LOOKED_AT: Final = 8
-"""Rows of each event whose values are looked at."""
+"""Rows of each event whose values are examined."""
 
 NAMED_TABLES: Final = 50
 """Tables of a transaction that are named."""
@@ -124,7 +124,7 @@ _READ: Final = frozenset(
         *(code for code, role in ROLES.items() if role in _ROLES_READ),
     }
 )
-"""Types of events that are looked into; of the others the head is enough."""
+"""Types of events that are decoded fully; for the others the head is enough."""
 
 _CountKey = tuple[int, str, str | None, str | None, str | None]
 """Second, type, database, table, operation."""
@@ -170,7 +170,7 @@ class _Transaction:
 
 
 class _Look:
-    """How the rows of one kind of event are looked at, and what was seen of them."""
+    """How the rows of one kind of event are examined, and what was found."""
 
     def __init__(self, rows: TableRows[Any], name: tuple[str, str], operation: str) -> None:
         self.name = name
@@ -220,7 +220,7 @@ class _Look:
         self.needed_bytes += needed if self.key else whole
 
     def key_of(self, row: Payloads) -> str | None:
-        """Write the key of a row; None where the table has none that is known, or the image lacks it."""
+        """Write the key of a row; None if the table has no known key, or the image lacks it."""
         image = row[0] if row[0] is not None else row[1]
         if image is None or not self.key:
             return None
@@ -320,7 +320,7 @@ class PieceStatistics:
             self._write("transactions", self._transactions)
 
     def finish(self) -> Outcome:
-        """Write what is left and close the files; give what was made of the piece."""
+        """Write remaining rows and close the files; give the outcome of the piece."""
         if self._open is not None:
             self._open.is_part = True
             self._close(None)

@@ -1,7 +1,7 @@
 """Tables through time: moments of a log, what statements did to tables, and the records of row topics.
 
-The driver reads what there is per statement: definitions, DDL, where the services stand. What there is per
-transaction or per row is read in the executors.
+The driver reads what exists per statement: definitions, DDL, the positions of the services. Executors read
+what exists per transaction or per row.
 """
 
 import json
@@ -189,7 +189,7 @@ def records_by(schemas: Mapping[int, Any]) -> Records:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The last place of a log that belongs to a moment, and the transaction or statement that ends there."""
+    """The last position of a log that belongs to a moment, and the transaction or statement there."""
 
     place: SourcePosition
     last: str
@@ -278,18 +278,18 @@ def _unit(records: Records, value: bytes | None, gtids: Gtids | None) -> tuple[A
 
 
 def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
-    """Find the last place of the log that belongs to a moment; raises UserError where there is none."""
+    """Find the last position of the log that belongs to a moment; raises UserError if there is none."""
     found = reach_or_none(job, spark, one, wanted)
     if found is None:
         raise UserError(
-            f"no transaction of {one.source} belongs to that moment: the log that was read begins later",
+            f"no transaction of {one.source} belongs to that moment: the log begins later",
             ExitCode.DATA,
         )
     return found
 
 
 def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached | None:
-    """Find the last place of the log that belongs to a moment; None where the log begins later."""
+    """Find the last position of the log that belongs to a moment; None if the log begins later."""
     gtids = wanted if isinstance(wanted, GtidSet | MariadbGtidPosition) else None
     every = _units(job, spark, one, gtids)
     found = every.where("fault is null")
@@ -327,8 +327,8 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
         first = out.agg(sf.count("*").alias("n"), sf.min_by("id", place).alias("id")).first()
         if first is not None and first["n"]:
             raise UserError(
-                f"the set leaves out {first['n']:,} transactions that were committed before its last one, "
-                f"the first of them {first['id']}: {one.source} was never as of it",
+                f"the set leaves out {first['n']:,} transactions committed before its last one, "
+                f"the first of them {first['id']}: {one.source} was never in that state",
                 ExitCode.SETTINGS,
             )
     more = tuple(last["end"]) > at.order()
@@ -358,7 +358,7 @@ def table_schemas(job: Job, *subjects: str) -> dict[int, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a source's topics tell of its tables beside their rows, up to a moment."""
+    """What a source's topics say about its tables, other than rows, up to a moment."""
 
     source: str
     until: SourcePosition
@@ -373,7 +373,7 @@ class Log:
 
     @classmethod
     def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
-        """Read the catalogue, the DDL statements and where the row mapper stands."""
+        """Read the catalogue, the DDL statements and the row mapper's position."""
         topics, settings = Topics(one.source, job.settings.input_source), job.settings
         assert isinstance(settings, TableJobSettings)
         if settings.rows.format != "avro":
@@ -415,13 +415,13 @@ class Log:
         return f"statements that changed rows were logged as text: {', '.join(told)}" if told else ""
 
     def table(self, database: str, name: str) -> "Table":
-        """Give a table as it was at the moment; raises UserError where it was not, or is not known."""
+        """Give a table as of the moment; raises UserError if it did not exist, or is unknown."""
         found = self.catalog.find(database, name, self.until)
         shown = f"{database}.{name}"
         state = None if found is None else found.definition
         if found is None or state is MISSING:
             raise UserError(
-                f"{shown} did not exist at {self.until}, as far as {self.source} tells: check the name, and "
+                f"{shown} did not exist at {self.until}, according to {self.source}: check the name, and "
                 "that the reader has read its definition (SELECT on the table)",
                 ExitCode.SETTINGS,
             )
@@ -438,7 +438,7 @@ class Log:
         return Table(database, name, state, shown_columns, columns, eras, hidden)
 
     def name_now(self, database: str, name: str, place: tuple[int, int, int]) -> tuple[str, str]:
-        """Give the name that a table has by now which had another at a place."""
+        """Give the current name of a table that had another at a position."""
         here = database, name
         for statement in self.statements:
             parsed = statement.parsed
@@ -478,7 +478,7 @@ class Log:
             for each in parsed.operations:
                 if isinstance(each, ddl.AddColumn) and each.column.name == name:
                     return added_value(column, definition, each.column)
-        return Untold("what added the column is not in the log")
+        return Untold("the statement that added the column is not in the log")
 
 
 @dataclass(frozen=True, slots=True)

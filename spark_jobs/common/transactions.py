@@ -1,8 +1,8 @@
 """Transactions in a stream of events.
 
-An event's ``transaction`` is its GTID, else where it starts (``file:position``). The same one can occur more
-than once in a stream, which is what loop detection looks for; so each occurrence has a ``lap``: the offset of
-the event of ordinal 0, with which it begins, or :data:`BEFORE` where that lies before the input.
+An event's ``transaction`` is its GTID, else where it starts (``file:position``). The same transaction can
+occur more than once in a stream, which is what loop detection looks for. So each occurrence has a ``lap``:
+the offset of its first event, that of ordinal 0, or :data:`BEFORE` if that lies before the input.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""What loop detection is made of: presence on members, repeats, the ring, incidents, and the page."""
+"""The parts of loop detection: presence on members, repeats, the ring, incidents, and the page."""

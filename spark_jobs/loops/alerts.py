@@ -1,8 +1,8 @@
-"""Incidents as records of the topic ``millrace.alerts``: each cause is told once, until it comes back.
+"""Incidents as records of the topic ``millrace.alerts``: each cause is reported once, until it recurs.
 
-The id of an incident is made of its cause: what it is, of which origins, at which members, and by which rule.
-It is the same in every run that finds it, whatever part of the logs is read. It is told again when it begins,
-in what was read, after the end of what was told last.
+The id of an incident consists of its cause: its kind, origins, members and rule. It is the same in every run
+that finds the incident, whatever part of the logs is read. An incident is reported again if it begins, in the
+input, after the end of the last report.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def new_alerts(
     sources: Sequence[str],
     told: Mapping[bytes, bytes],
 ) -> dict[str, bytes]:
-    """Give the records to be written, by key: incidents that are not among those that were told.
+    """Give the records to write, by key: incidents that were not reported yet.
 
     ``keys`` are those of raw events, by the number of the incident from 1 on.
     """

@@ -1,8 +1,8 @@
-"""Loop detection that goes on: as events arrive, the stretch that they end is looked over again.
+"""Continuous loop detection: when events arrive, the part of the logs before them is compared again.
 
-What was before the new events is not kept: Kafka holds it. So each micro-batch reads the topics of all
-members again, from ``window`` before the first new event on, and looks for the same in the same way as a
-batch. What it takes depends on that window, and not on how long it has been going on.
+Earlier events are not kept, since Kafka has them. So each micro-batch reads the topics of all members again,
+from ``window`` before the first new event, and compares them as a batch run does. Its cost depends on that
+window, and not on how long the job has been running.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta)
 
 
 def _inputs(job: Job, arrived: Mapping[str, Arrived], window: timedelta) -> Sequence[Input]:
-    """Give what is read of each topic: from a window before the first new event of all to the end."""
+    """Give the range to read of each topic: from a window before the first new event of all to the end."""
     begun = min(one.begun for one in arrived.values()) - window
     inputs = []
     for one in job.inputs:

@@ -1,4 +1,4 @@
-"""What is wrong in a topology, one incident per cause: from figures about its logs to words and statements.
+"""What is wrong in a topology, one incident per cause: from figures about its logs to texts and statements.
 
 An incident says what happened, since when, of which origin, at which members, and what stops it. Several
 findings of one cause are one incident: two servers with one id lose transactions at every member.
@@ -219,7 +219,7 @@ def find_incidents(facts: Facts) -> list[Incident]:
 
 
 def _shared(facts: Facts) -> Iterator[Incident]:
-    """Two members with one id; and a member beside which somebody else writes with its id."""
+    """Two members with one id; and a member whose id another server uses as well."""
     for origin in facts.shared:
         lost = [one for one in facts.absences if one.origin == origin]
         owners = facts.owners(origin)
@@ -239,13 +239,13 @@ def _shared(facts: Facts) -> Iterator[Incident]:
         lost = [one for one in facts.absences if one.origin == origin and one.rule == OWN]
         owners = facts.sources(one.stream for one in lost)
         what = (
-            f"Another server writes with the id of {_and(owners)}, {origin}: transactions of it lie between "
+            f"Another server writes with the id of {_and(owners)}, {origin}: its transactions lie between "
             f"those that {_and(owners)} wrote, and are not in its log. {_DROPS} {_lost_at(facts, lost)}"
         )
         yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
 
 
-_DROPS: Final = "Each member drops what carries its own id."
+_DROPS: Final = "Each member drops events with its own id."
 
 
 def _of_absences(
@@ -258,8 +258,8 @@ def _of_absences(
         dialect = Dialect.of(facts.stream_of(member))
         sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
         why = (
-            f"gives {member} an id of its own, also in its configuration file; {free} is free in these logs. "
-            "What is missing does not come by itself: copy it from a member that has it."
+            f"gives {member} a unique id; set it in its configuration file, too; {free} is free in these "
+            "logs. This does not restore what is missing: copy it from a member that has it."
         )
         statements.append(Statement(member, sql, why))
         free += 1
@@ -333,7 +333,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
     number = "One transaction" if transactions == 1 else f"{transactions:,} transactions"
     verb = "circulates" if transactions == 1 else "circulate"
     through = _and(members) if len(members) > 1 else f"{members[0]} and members that were not read"
-    state = "still circulating where the logs end" if going else "no longer where the logs end"
+    state = "still circulating at the end of the logs" if going else "no longer at the end of the logs"
     what = (
         f"{number} of server {origin} {verb} through {through}, up to {worst.laps:,} "
         f"{'lap' if worst.laps == 1 else 'laps'}; {state}. {_why_nobody_drops(facts, origin)}"
@@ -378,18 +378,18 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
         ids = facts.stream_of(member).own
         if ids and ids[-1] != origin:
             return (
-                f"{member} had this id and has {ids[-1]} now: what was on its way under the old one is "
-                "dropped by no one."
+                f"{member} had this id and has {ids[-1]} now: no member drops events that were in transit "
+                "with the old id."
             )
     if owners:
-        return f"{_and(owners)}, whose id it is, does not get it back."
+        return f"{_and(owners)}, whose id it is, does not receive it again."
     written = facts.sources(facts.written_at.get(origin, ()))
     if len(written) == 1:
         return (
-            f"{written[0]} wrote it, with an id that it has no longer: its server_id, or a session's, was "
-            "changed while this was on its way. No member drops it."
+            f"{written[0]} wrote it with an id that it no longer has: its server_id, or a session's, was "
+            "changed while this was in transit. No member drops it."
         )
-    return "No member has this id: its server left the ring, or changed its id, while this was on its way."
+    return "No member has this id: its server left the ring, or changed its id, while this was in transit."
 
 
 def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statement]:
@@ -407,20 +407,20 @@ def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statem
         Statement(
             member,
             ignored,
-            f"lets {member} drop what carries the id {origin}: one member of the ring is enough. The list "
-            "replaces an earlier one; name those ids too.",
+            f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
+            "replaces an earlier one; repeat those ids.",
         ),
         Statement(
             member,
             adopted,
-            f"the same without a restart of replication: {member} takes the orphan's id and drops what "
-            "carries it. Let it write nothing meanwhile.",
+            f"the same without restarting replication: {member} takes the orphan's id and drops events "
+            "with it. Write nothing on it meanwhile.",
         ),
     ]
 
 
 def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator[Incident]:
-    """One incident for what gets everything twice; what lies downstream of it has inherited that."""
+    """One incident per member that gets everything twice; its replicas have inherited that."""
     members = [
         member
         for member in twice
@@ -436,8 +436,8 @@ def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator
         ways = (known if len(known) > 1 else []) or [
             way for way in facts.sources(carried) if way != member and way not in owners and way not in heirs
         ]
-        over = f" over {_and(ways)}" if len(ways) > 1 else " on two ways"
-        downstream = f" What replicates from it has it twice too: {_and(heirs)}." if heirs else ""
+        over = f" through {_and(ways)}" if len(ways) > 1 else " by two paths"
+        downstream = f" Its replicas have them twice, too: {_and(heirs)}." if heirs else ""
         transactions = sum(one.transactions for one in found)
         yield Incident(
             "delivered twice",
@@ -464,16 +464,16 @@ def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator
 
 def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
     dialect = Dialect.of(facts.stream_of(member))
-    way = ways[-1] if ways else "the second way"
+    way = ways[-1] if ways else "the second path"
     ids = ", ".join(map(str, origins))
     sql = dialect.of_channel(way, f"IGNORE_SERVER_IDS = ({ids})")
-    made = [Statement(member, sql, f"lets {member} take them on one way only, not over {way}.")]
+    made = [Statement(member, sql, f"makes {member} receive them by one path only, not through {way}.")]
     if dialect.mariadb:
         made.append(
             Statement(
                 member,
                 "SET GLOBAL gtid_ignore_duplicates = ON;",
-                "lets each GTID be applied once, on whatever way it comes; all of its connections must use "
+                "applies each GTID once, by whatever path it arrives; all connections of the member must use "
                 "GTIDs.",
             )
         )
@@ -491,7 +491,7 @@ def _reused(facts: Facts) -> Iterator[Incident]:
         kind, severity = "GTID used twice", WARNING
         what = (
             f"{transactions:,} GTIDs of server {origin} stand for different transactions: GTIDs were set by "
-            "hand, reset, or given by two servers. Members that have executed one skip the other."
+            "hand, reset, or assigned by two servers. Members that have executed one skip the other."
         )
         statements = []
         if (member := _counts_again(facts, origin, found)) is not None:
@@ -499,11 +499,11 @@ def _reused(facts: Facts) -> Iterator[Incident]:
             members = [member, *others]
             kind, severity = "restored member", CRITICAL
             what = (
-                f"{member} has given {transactions:,} GTIDs a second time: in the log of {_and(others)} they "
-                f"stand for what {member} wrote before. A member that was restored from a backup under its "
-                f"old id counts on from the backup. {member} lacks what it wrote after the backup, since it "
-                f"drops what carries its own id; {_and(others)}, having executed these GTIDs, skipped what "
-                "they stand for now."
+                f"{member} has assigned {transactions:,} GTIDs a second time: in the log of {_and(others)} "
+                f"they stand for what {member} wrote before. A member restored from a backup under its old "
+                f"id continues from the GTIDs of the backup. {member} lacks what it wrote after it, since "
+                f"it drops events with its own id; {_and(others)}, having executed these GTIDs, skipped "
+                "what they stand for now."
             )
             statements.append(Statement(member, Dialect.of(facts.stream_of(member)).read_only, _REBUILD))
         yield Incident(
@@ -523,9 +523,9 @@ def _reused(facts: Facts) -> Iterator[Incident]:
 
 
 _REBUILD: Final = (
-    "ends what makes it worse. Rows differ on both sides now, and no server carries them over by itself: the "
-    "events under these keys tell which. Apply what is worth keeping where it is missing; then copy another "
-    "member to this one, with an id and a server_uuid of its own (without auto.cnf)."
+    "prevents further divergence. Rows differ on both sides now, and replication does not repair them: the "
+    "events under these keys show which. Apply the changes worth keeping where they are missing; then copy "
+    "another member to this one, with a unique id and server_uuid (without auto.cnf)."
 )
 
 
@@ -581,12 +581,12 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
     elif proven:
         sure = "its log begins after them and does not list them as executed"
     else:
-        sure = "its log begins after them; without GTIDs only its tables tell whether they are there"
+        sure = "its log begins after them; without GTIDs only its tables show whether they are there"
     transactions = sum(one.transactions for one in lost)
     what = (
         f"{member} lacks {transactions:,} transactions of its own id, {origin}, which "
         f"{_and(facts.sources(r for one in lost for r in one.references))} has: {sure}. A member that was "
-        "restored from a backup under its old id drops what it wrote after the backup when it comes round."
+        "restored from a backup under its old id drops what it wrote after the backup when it arrives again."
     )
     incident = _of_absences(
         facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
@@ -607,7 +607,7 @@ def _never(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
         facts,
         origin,
         lost,
-        "Nothing of this origin arrives, while other transactions of that log do.",
+        "Nothing of this origin arrives, unlike other transactions of that log.",
         WARNING,
     )
 
@@ -638,7 +638,7 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, sever
     ]
     if not filtered:
         sql = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ();\n{dialect.start};"
-        statements.append(Statement(first, sql, f"if server {origin} is ignored there without a reason."))
+        statements.append(Statement(first, sql, f"if server {origin} is ignored there by mistake."))
     return Incident(
         "filtered" if filtered else "missing",
         severity,
@@ -669,8 +669,8 @@ def _turned(facts: Facts) -> Iterator[Incident]:
         yield Incident(
             "another order",
             DOUBT,
-            f"{member} has {transactions:,} transactions of {_servers([o.origin for o in found])} in another "
-            "order than they were committed in: it applies in parallel without keeping the order.",
+            f"{member} has {transactions:,} transactions of {_servers([o.origin for o in found])} not in "
+            "commit order: it applies them in parallel without preserving the order.",
             [one.origin for one in found],
             [member],
             since=_least(one.since for one in found),
@@ -679,7 +679,7 @@ def _turned(facts: Facts) -> Iterator[Incident]:
                 f"{one.transactions:,} of server {one.origin}, by the log of {facts.source(one.reference)}"
                 for one in found
             ],
-            statements=[Statement(member, dialect.keep_order, "keeps the order of commits.")],
+            statements=[Statement(member, dialect.keep_order, "preserves the order of commits.")],
         )
 
 
@@ -688,13 +688,13 @@ def _contested(facts: Facts) -> Iterator[Incident]:
         owners = [member for origin in one.origins for member in facts.owners(origin)]
         rows = "A row of it changes" if one.keys == 1 else f"{one.keys:,} rows of it change"
         back = one.returns * 2 >= one.turns
-        values = " Most of the time a row gets back the values that it had before." if back else ""
+        values = " Most of the time a row returns to its earlier values." if back else ""
         yield Incident(
             "ping-pong",
             WARNING if back else DOUBT,
             f"{_servers(one.origins).capitalize()} overwrite each other's updates of {one.table}. {rows} "
             f"hands {one.turns:,} times, each time within {SHORT_S} s.{values} What one writes while the "
-            "other's change is on its way is lost: let one of them write these rows.",
+            "other's change is in transit is lost: let only one of them write these rows.",
             one.origins,
             list(dict.fromkeys(owners)) or [facts.source(one.stream)],
             since=one.since,
@@ -707,7 +707,7 @@ def _contested(facts: Facts) -> Iterator[Incident]:
 
 
 def _unknown(facts: Facts) -> Iterator[Incident]:
-    """Origins outside the servers that were named, where no loop has told of them."""
+    """Origins outside the given servers, if no loop reports them."""
     looping = {one.origin for one in facts.repeats if one.kind == REPEATED}
     if not facts.servers:
         return
@@ -719,7 +719,8 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
             "unknown origin",
             WARNING,
             f"{transactions:,} transactions carry the server id {origin}, which is not among "
-            f"{', '.join(map(str, facts.servers))}. If its server leaves, nobody drops what is on its way.",
+            f"{', '.join(map(str, facts.servers))}. If its server leaves, no member drops its events in "
+            "transit.",
             [origin],
             members,
             transactions=transactions,
@@ -795,7 +796,7 @@ class Dialect:
     @property
     def again_why(self) -> str:
         return (
-            "after the new id: lets it take again what came since the backup, from the position that was "
+            "after the new id: makes it receive again what was written since the backup, from the position "
             "stored with the backup. With MySQL's auto-position the new id is enough."
         )
 

@@ -1,17 +1,17 @@
-"""Transactions that are several times in one log: honest repeats, or laps of what nobody drops.
+"""Transactions that occur several times in one log: genuine repeats, or laps that no member drops.
 
-A member drops what carries its own id, so a repeat in the log of the server that it comes from is honest: it
-was executed twice. With that log at hand the others are compared with it. Without it, two transactions
-without GTIDs can be equal and honest, such as the same row inserted twice within a second by one session into
-a table without a key. So a repeat is one of the same transaction only
+A member drops events with its own id, so a repeat in the log of its origin is genuine: it was executed twice.
+If that log was read, the others are compared with it. Without it, equal transactions without GTIDs may be
+genuine, such as the same row inserted twice within a second by one session into a table without a key. So a
+repeat is a lap of the same transaction only
 
 - if the log holds commit times (MySQL 8.0): the time of the original commit is the same to the microsecond
   and the later commits are later; or
-- if it contradicts the rows of a table with a key: a row is inserted that is there, or changed or deleted as
-  it is not; or
-- if it recurs in at least three different seconds, as told by the transactions around it, and its origin
-  writes nothing else in as many: a session that sets its TIMESTAMP gives its work the same time again and
-  again, but it lives.
+- if it contradicts the rows of a table with a key: it inserts a row that exists, or changes or deletes a row
+  that is different or missing; or
+- if it recurs in at least three different seconds, by the times of the transactions around it, and its origin
+  writes nothing else in as many: a session that sets its TIMESTAMP repeats the same time, but its server
+  writes other transactions.
 
 Other repeats are undecidable.
 """
@@ -46,7 +46,7 @@ def suspects(present: DataFrame, owners: Mapping[int, Sequence[int]]) -> DataFra
 
 
 def repeats(signed: DataFrame, suspected: DataFrame) -> DataFrame:
-    """Return the occurrences of what is suspected, numbered in each log as ``nth`` from 1."""
+    """Return the occurrences of suspected transactions, numbered in each log as ``nth`` from 1."""
     same = Window.partitionBy("stream", "signature")
     chosen = signed.join(suspected.select("signature", "expected", "differs"), "signature")
     counted = chosen.withColumn("occurrences", sf.count("*").over(same))
@@ -116,10 +116,10 @@ def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
     evidence = (
         sf.when(sf.col("differs"), "one GTID, different origins or times")
         .when(sf.col("by_gtid"), "the same GTID")
-        .when(sf.col("expected").isNotNull(), "it is there more often than in the log of its origin")
+        .when(sf.col("expected").isNotNull(), "it is repeated more often than in the log of its origin")
         .when(sf.col("commits") == sf.col("occurrences"), "the same original commit time, later commits")
         .when(sf.col("contradicts"), "it contradicts the rows of a table with a key")
-        .when(moved, "it recurs while the transactions around it move on")
+        .when(moved, "it recurs while the transactions around it advance")
     )
     kind = sf.when(sf.col("differs"), REUSED).when(evidence.isNotNull(), REPEATED).otherwise(UNDECIDABLE)
     by_clock = sf.when(sf.col("clock_span") >= _MOVED_ON_S, sf.col("clock_span") * 1000 / laps)

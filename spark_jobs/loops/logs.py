@@ -1,9 +1,9 @@
-"""The logs of members, as far as loop detection compares them: a line for each transaction.
+"""The logs of members as loop detection compares them: a row for each transaction.
 
-Executors read stretches of ``{source}.events`` themselves. Who reads a stretch takes the transactions that
-begin in it, with all that follows them to the begin of the next, even beyond its end; what lies before the
-first is taken by who reads the stretch before. So what comes out does not depend on where the stretches end,
-and no transaction is held whole. The lines lie in files of Parquet: no event passes the JVM.
+Executors read ranges of ``{source}.events`` themselves. A task reads the transactions that begin in its
+range, each to the beginning of the next, even beyond the end of the range; events before the first one belong
+to the previous range. So the result does not depend on the ranges, and no transaction is held as a whole. The
+rows are in Parquet files: no event passes through the JVM.
 """
 
 import re
@@ -95,7 +95,7 @@ _CHUNK: Final = re.compile(CHUNK.encode())
 _CUT: Final = ""
 
 EventLine = tuple[int, str, str, str | None, int]
-"""Offset, key of the raw event, type, transaction and time of an event that lies in the log as it is."""
+"""Offset, key of the raw event, type, transaction and time of an event that is not in a compressed one."""
 
 Whole = tuple[int, bytes | None, bytes | None, str | None]
 """Offset, key and value of an event, and why it is not whole; that is :data:`_CUT` where a bound cuts it."""
@@ -236,7 +236,7 @@ class LogReader:
         self._lines: dict[str, list[Line]] = {name: [] for name in TABLES}
 
     def take(self, records: Iterable[Record]) -> bool:
-        """Take the next records; tell whether those that follow are of another stretch."""
+        """Take the next records; tell whether those that follow belong to another range."""
         joiner, take = self._joiner, self._take
         for record in records:
             if record.headers is None and joiner.is_idle:
@@ -255,7 +255,7 @@ class LogReader:
             self._flush(name)
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None, fault: str | None) -> bool:
-        """Take an event; tell whether it is of another stretch, as are those after it."""
+        """Take an event; tell whether it and those after it belong to another range."""
         try:
             raw_key, record = read_record(self._read, key, value, fault)
             begins = record.ordinal == 0 and record.transaction is not None

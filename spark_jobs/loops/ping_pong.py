@@ -1,8 +1,8 @@
-"""Rows that two origins overwrite in turns: each undoes, or goes on from, what the other has just written.
+"""Rows that two origins overwrite in turns: each reverts, or builds on, what the other has just written.
 
-Where two servers of a topology take writes for the same row, neither waits for the other: updates get lost,
-and members may end with different rows. A row changes hands where an update of one origin follows one of
-another; one that does so again and again between the same two, each time after a short while, is contested.
+If two servers of a topology write the same row, neither waits for the other: updates get lost,
+and members may end up with different rows. A row changes hands when an update of one origin follows one of
+another; a row that does so repeatedly between the same two, each time after a short interval, is contested.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
 """Which transaction is on which member: the logs of all members of a topology, side by side.
 
-A stream is one epoch of one source, the log of one server. What tells a transaction is its signature, which
-is the same on all members: its GTID; without one its origin, session, times and content, that is database,
-table, operation and decoded values, and for statements database, text and the variables before it.
+A stream is one epoch of one source, the log of one server. A transaction is identified by its signature,
+which is the same on all members: its GTID; without one its origin, session, times and content, that is
+database, table, operation and decoded values, and for statements database, text and the variables before it.
 
-That a stream lacks a transaction says nothing by itself: its log may begin later, end earlier, or have no
-transactions of other servers at all. So :func:`claims` says where something can be missing, by the order of
-a log in which it is:
+That a stream lacks a transaction proves nothing by itself: its log may begin later, end earlier, or have no
+transactions of other servers at all. So :func:`claims` says where a transaction can be missing, by the order
+of a log that has it:
 
 - ``skipped``: transactions of the same origin that lie before it and after it in that log have arrived;
 - ``own``: the same, of the member's own id: it has written others before and after, and not this one;
@@ -16,9 +16,9 @@ a log in which it is:
   from before and after it have arrived since its log began;
 - ``shared id``: of an id that two servers have.
 
-A DDL statement without GTID is never said to be missing: servers may log it in other words than they got it.
-Servers that apply transactions in parallel log them in another order. Where that is seen, the bounds are
-narrowed by as much as it is seen.
+A DDL statement without GTID is never reported as missing: servers may log it with another text than they
+received. Servers that apply transactions in parallel log them in another order. If so, the bounds are
+narrowed by the observed distance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -399,7 +399,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
 
 
 def executed_before(transaction: str, gtids: str | None) -> bool | None:
-    """Tell whether a log's head lists a transaction as older than the log; None where it cannot be told."""
+    """Tell whether a log's head lists a transaction as older than the log; None if that is unknown."""
     if gtids is None:
         return None
     try:

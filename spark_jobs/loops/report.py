@@ -22,7 +22,7 @@ _LACKING: Final = frozenset({"duplicate server id", "restored member", "missing"
 
 @dataclass(slots=True)
 class Findings:
-    """What came out: for the page and the summary what is small, for the tables the frames."""
+    """The results: small ones for the page and the summary, frames for the tables."""
 
     facts: Facts
     incidents: Sequence[Incident]
@@ -64,13 +64,13 @@ def verdict(findings: Findings) -> tuple[str, str, str]:
 def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
     """Give what speaks against a good verdict, the weightiest first."""
     if not findings.transactions:
-        yield "nothing read", "No verdict: there are no transactions in what was read."
+        yield "nothing read", "No verdict: the input has no transactions."
     elif not findings.compared:
         text = "No verdict: no transaction has a GTID, a row or a statement that could be compared."
         yield "nothing read", text
     if findings.incidents:
         kinds = dict.fromkeys(one.kind for one in findings.incidents)
-        yield "doubt", f"Nothing circulates, but look at: {', '.join(kinds)}."
+        yield "doubt", f"Nothing circulates, but see: {', '.join(kinds)}."
     if findings.unread:
         text = (
             f"Nothing circulates in what could be read, but {count(findings.unread)} "
@@ -85,7 +85,7 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
         yield "not compared", text
     if findings.undecided:
         what = f"{count(findings.undecided)} repeated transaction{'s' if findings.undecided > 1 else ''}"
-        text = f"No loop for certain, but {what} of which the logs do not tell whether they are honest."
+        text = f"No loop for certain, but {what} that the logs do not identify as a loop or as genuine."
         yield "undecidable", text
 
 
@@ -191,9 +191,9 @@ def _picture(page: Report, findings: Findings) -> None:
             marks=marks, origin=f"id {strange[0]}" if strange else "",
         )
     )  # fmt: skip
-    told = "Circles hold server ids. Who replicates from whom is inferred from the logs."
+    told = "Circles contain server ids. The topology is inferred from the logs."
     if not topology.sure:
-        told += " They do not tell in which order the ring runs: the one drawn is a guess."
+        told += " They do not show the order of the ring: the one drawn is a guess."
     page.text(told)
 
 
@@ -247,8 +247,8 @@ def _lap(incident: Incident) -> str | None:
 def _presence(page: Report, findings: Findings) -> None:
     page.section(
         "Where transactions are",
-        "How often the log of each member has a transaction. In a healthy ring each one is everywhere once; "
-        "what lies before or after the part of a log that was read is not missing.",
+        "How often the log of each member has a transaction. In a healthy ring each member has it once; "
+        "transactions outside the part of a log that was read do not count as missing.",
     )
     streams = findings.facts.streams
     several = len({one.source for one in streams}) < len(streams)
@@ -304,15 +304,15 @@ def _whose(findings: Findings, origin: int, looping: bool) -> str:
         return ", ".join(owners)
     if origin in findings.facts.servers:
         return "named in --servers"
-    return "nobody's: it circulates" if looping else "a server whose log was not read"
+    return "no server: it circulates" if looping else "a server whose log was not read"
 
 
 def _undecidable(page: Report, findings: Findings) -> None:
     page.section(
         "Undecidable repeats",
-        "Equal transactions without GTID for which the logs do not tell a loop from honest work, such as the "
-        "same row inserted twice within a second, or by a session that sets its TIMESTAMP. With the log of "
-        "the origin as a further --source they can be told apart.",
+        "Equal transactions without GTID for which the logs do not distinguish a loop from genuine work, "
+        "such as the same row inserted twice within a second, or by a session that sets its TIMESTAMP. With "
+        "the log of the origin as another --source they can be distinguished.",
     )
     rows: Sequence[Row] = findings.undecidable[:_SHOWN]
     page.table(

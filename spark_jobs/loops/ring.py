@@ -1,7 +1,7 @@
-"""Members and the ways between them as inline SVG, with the path on which something goes.
+"""Members and the links between them as inline SVG, with the path of a transaction.
 
-As with :mod:`spark_jobs.common.charts`, nothing but text comes out, and the page's colours are used. It is
-drawn narrow, so that it can be read on a phone.
+As with :mod:`spark_jobs.common.charts`, the output is text and uses the page's colours. It is narrow enough
+for a phone.
 """
 
 from collections.abc import Mapping, Sequence

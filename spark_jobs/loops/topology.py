@@ -1,8 +1,9 @@
-"""Who replicates from whom, as the logs tell it: nothing is asked of the servers.
+"""The replication topology, inferred from the logs: the servers are not asked.
 
-What a server writes itself, and is in the log of another, has a way there. Members that reach each other are
-a ring; in which order it runs is told by the commit times of MySQL 8.0, else by the order in which logs have
-what several servers wrote at the same time: a log has what comes from the one before it in that one's order.
+If the log of a server has what another one wrote, there is a path between the two. Members that reach each
+other are a ring. Its order follows from the commit times of MySQL 8.0, else from the order in which logs have
+transactions that several servers wrote at the same time: a log has those of its predecessor in that one's
+order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -162,7 +162,7 @@ def test_records_that_neither_has(world: World) -> None:
     assert refused(world) == missing + alone
     assert refused(world, "offset:20", "offset:160") == missing + alone
     assert refused(world, appends=True) == missing + (
-        "archive what follows into another folder, and henceforth before the topic's retention deletes it"
+        "archive the rest into another folder, and from now on before the topic's retention deletes it"
     )
     # Each by itself is there.
     assert world.records(world.inputs(end="offset:101").part, whole=True) == everything[:100]
@@ -210,7 +210,7 @@ def test_an_archive_that_is_damaged(world: World) -> None:
     part = world.inputs().part
     with pytest.raises(UserError) as caught:
         world.records(part)
-    assert caught.value.message.startswith(f"a file that the archive {archive.folder} names is not there (")
+    assert caught.value.message.startswith(f"a file that the archive {archive.folder} names is missing (")
     assert caught.value.exit_code is ExitCode.DATA
 
     manifest = Path(archive.folder, "manifest.json")

@@ -92,7 +92,7 @@ def test_a_quarantined_table_is_redriven(world):
     assert len(whole) == letters[0]["size"]
     refused = deadletter(world, "redrive", "no.table", code=2).stderr
     assert refused == (
-        f"error: no.table is no table of {world.source} that is quarantined; quarantined are: {table}\n"
+        f"error: no.table is not a quarantined table of {world.source}; quarantined are: {table}\n"
     )
 
     # Nothing is fixed yet.

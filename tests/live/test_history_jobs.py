@@ -189,9 +189,7 @@ def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:
     assert not (tmp_path / "flashback" / "flashback.sql").exists()
 
     said = run("flashback", "--table", table, code=2)
-    assert (
-        "error: name what is to be undone, with --gtids, --transaction, --after, --until or --key\n" in said
-    )
+    assert "error: select what to undo, with --gtids, --transaction, --after, --until or --key\n" in said
     assert "expected latest, a time, FILE:POSITION or" in run(
         "table_state", "--table", table, "--at", "x", code=2
     )
@@ -439,7 +437,7 @@ def test_records_that_cannot_be_read_end_no_job(
     assert done.returncode == ExitCode.FAULTY, done.stderr
     number = len(damaged.faults[topics.events])
     assert done.stderr.splitlines()[-1] == (
-        f"error: {number} records could not be read: see the report; all else is written"
+        f"error: {number} records could not be read: see the report; everything else was written"
     )
     assert listed(summary) == damaged.offsets(topics.events)
     assert summary["transactions"] == whole["transactions"]

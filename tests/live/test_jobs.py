@@ -105,7 +105,7 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     done = world.run("analytics", "--source", world.source, "--output", str(world.folder))
     assert done.returncode == ExitCode.FAULTY, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "error: 4 records could not be read: see the report; all else is written"
+        "error: 4 records could not be read: see the report; everything else was written"
     )
     by_table = itemgetter("database", "table", "operation")
     assert sorted(world.table("rows_per_table"), key=by_table) == sorted(everything, key=by_table)
@@ -293,7 +293,7 @@ def test_sigterm_ends_a_job_as_process_1_too(world: JobWorld, mysql: MySQL) -> N
             assert process.stderr.readline().startswith("analytics: reading ")  # Spark is up
             process.terminate()
             *_, last = process.stderr.read().splitlines()
-            assert last == "error: analytics was stopped by SIGTERM; the results of the last whole run stand"
+            assert last == "error: analytics was stopped by SIGTERM; the previous results remain"
             assert process.wait() == 128 + signal.SIGTERM
         finally:
             process.kill()

@@ -123,8 +123,8 @@ def test_events_whose_chunks_are_not_all_there(
         "without the first": "2 of the 3 chunks of this event are there",
         "without the middle": "2 of the 3 chunks of this event are there",
         "twice": "2 of the 2 chunks of this event are there, some of them twice",
-        "no number": "its header chunk tells no number of a chunk",
-        "no text": "its header chunk tells no number of a chunk",
+        "no number": "its header chunk is not a chunk number",
+        "no text": "its header chunk is not a chunk number",
     }
     admin.delete_topics([name])[name].result()
 

@@ -231,7 +231,7 @@ def test_mysql_without_gtids(
     (alert,) = (one for one in alerts if one.get("sources") == [f"{world.source}-{name}" for name in NAMES])
     assert alert["keys"] == incident["raw_keys"]
     assert alert.items() >= {name: incident[name] for name in ("kind", "what", "laps", "path")}.items()
-    assert "wrote it, with an id that it has no longer" in incident["what"]
+    assert "wrote it with an id that it no longer has" in incident["what"]
     assert "the same original commit time, later commits" in " ".join(incident["evidence"])
     servers[0].execute("STOP SLAVE", f"CHANGE MASTER TO IGNORE_SERVER_IDS = ({ORPHAN})")
     start(servers)

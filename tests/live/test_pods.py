@@ -177,7 +177,7 @@ def test_an_output_folder_that_executors_do_not_share_is_refused(cluster: Cluste
     cluster.start("alone", "--output", "/proc/self/cwd/reports")  # the path of another folder in each pod
     assert cluster.phase_at_end("alone") == "Failed"
     told = cluster.kubelet.log("alone")
-    assert "error: executors do not see what is in /proc/self/cwd/reports here: name a folder" in told
+    assert "error: executors cannot reach /proc/self/cwd/reports: name a folder" in told
     assert "Traceback" not in told
     wait_for(lambda: not cluster.executors())
 

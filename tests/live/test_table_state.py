@@ -184,5 +184,5 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
 
         with pytest.raises(UserError, match=r"\.nothing did not exist at .*: check the name"):
             jobs.state(["nothing"], "latest")
-        with pytest.raises(UserError, match="belongs to that moment: the log that was read begins later"):
+        with pytest.raises(UserError, match="belongs to that moment: the log begins later"):
             jobs.state(["old"], "2001-01-01")

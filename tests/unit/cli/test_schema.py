@@ -53,7 +53,7 @@ def test_a_table_as_of_places_in_the_log() -> None:
 def test_what_is_no_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_history", lambda *_: Catalog())
     done = CliRunner().invoke(schema, ["show", name])
-    assert (done.exit_code, done.output.strip()) == (2, f"error: {name} is no DATABASE.TABLE")
+    assert (done.exit_code, done.output.strip()) == (2, f"error: {name} is not DATABASE.TABLE")
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ def test_a_script(tmp_path: Path) -> None:
     [
         (b"CREATE TABLE t (v VARCHAR(5)) -- gr\xfcn", "is not in UTF-8: .*0xfc"),
         (b"SELECT 1;", "has neither CREATE TABLE nor CREATE DATABASE"),
-        (b"CREATE TABLE t (id INT);", "the definition of t cannot be told: USE is missing before it"),
+        (b"CREATE TABLE t (id INT);", "the definition of t is unknown: USE is missing before it"),
         (
             b"USE shop; CREATE TABLE t (v WHATEVER);",
-            r"the definition of shop\.t cannot be told: .*the type whatever of column v is not known",
+            r"the definition of shop\.t is unknown: .*the type whatever of column v is not known",
         ),
     ],
 )

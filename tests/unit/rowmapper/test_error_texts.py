@@ -28,10 +28,10 @@ def waiting(*events):
 @pytest.mark.parametrize(
     ("cause", "text"),
     [
-        (lambda: waiting(XidEvent(1)).table_map, "a dead letter has XidEvent in place of its table map"),
+        (lambda: waiting(XidEvent(1)).table_map, "a dead letter has XidEvent instead of its table map"),
         (
             lambda: waiting(XidEvent(1), XidEvent(2)).rows_event(),
-            "a dead letter has XidEvent in place of rows",
+            "a dead letter has XidEvent instead of rows",
         ),
         (
             lambda: waiting(XidEvent(1), PartialRowDataEvent(2, 1, 1, 40, b"\xaa")).rows_event(),

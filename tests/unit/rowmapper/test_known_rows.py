@@ -415,7 +415,7 @@ def test_a_quarantined_table_is_forgotten(tmp_path):
 def test_settings_need_a_store(tmp_path):
     with pytest.raises(ValueError, match=r"MILLRACE_ROWS_STORE is missing: MILLRACE_ROWS_COMPLETE needs it"):
         RowsSettings(complete="shop.%")
-    with pytest.raises(ValueError, match=r"'orders' is no DATABASE.TABLE"):
+    with pytest.raises(ValueError, match=r"'orders' is not DATABASE.TABLE"):
         RowsSettings(complete="shop.%, orders", store=tmp_path)
 
 
@@ -453,7 +453,7 @@ def test_forgotten_rows_are_deleted_little_by_little(tmp_path):
 def test_a_damaged_store_is_told_of(tmp_path, damage):
     path = tmp_path / "rows"
     path.write_bytes(damage)
-    with pytest.raises(UserError, match=r"the store of rows .*rows cannot be used: .* may be deleted"):
+    with pytest.raises(UserError, match=r"the store of rows .*rows cannot be used: .* delete a damaged one"):
         SqliteRowStore(path)
 
 

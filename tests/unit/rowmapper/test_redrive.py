@@ -268,7 +268,7 @@ def test_a_dead_letter_without_context():
     def old(found):
         return [DeadLetterRecord(0, 1, dataclasses.replace(found[0].content, context=None))]
 
-    assert "has no table map with it" in refused(old)
+    assert "has no table map: it was" in refused(old)
 
 
 def paused(made_world):
@@ -312,4 +312,4 @@ def test_a_paused_table_without_rows_is_resumed():
 def test_a_table_that_is_not_quarantined() -> None:
     with pytest.raises(UserError) as caught:
         _chosen("shop", (), ["shop.t"])
-    assert caught.value.message == "shop.t is no table of shop that is quarantined; quarantined are: none"
+    assert caught.value.message == "shop.t is not a quarantined table of shop; quarantined are: none"

@@ -455,7 +455,7 @@ def test_a_transaction_that_is_another_one_than_was_published_in_part():
         result.state, input_offset=begun[0].offset, progress=Progress(begun[1].offset)
     )
     made.topic.records = [record for record in made.topic.records if record.offset > begun[0].offset + 4]
-    with pytest.raises(UserError, match="was published in part, and now it does not end there"):
+    with pytest.raises(UserError, match="was published in part, but its end is not there any more"):
         result.run()
 
 

@@ -88,5 +88,7 @@ def test_what_is_no_rule_is_refused(variable: str, value: str, monkeypatch: pyte
         f"REPLICATE_{variable}": value,
     }.items():
         monkeypatch.setenv(f"MILLRACE_{name}", text)
-    with pytest.raises(SettingsError, match=f"MILLRACE_REPLICATE_{variable} is wrong: .* is no .*; expected"):
+    with pytest.raises(
+        SettingsError, match=f"MILLRACE_REPLICATE_{variable} is wrong: .* is not .*; expected"
+    ):
         load_settings(RowMapperSettings)

@@ -117,7 +117,7 @@ def test_what_stands_out_is_said_first() -> None:
     for text in (
         "4 transactions changed 1,200 rows in 3 tables",
         "Rows of 1 table without a primary key were updated or deleted, 300 of db.log",
-        "of updated rows were the same afterwards, most in db.log",
+        "of updated rows did not change, most in db.log",
         "50,000 rows of",
         "The largest transaction changed 2,000,000 rows",
         "The longest transaction was open for 3,600.0 s",

@@ -56,7 +56,7 @@ def test_literals(kind: str, value: Any, expected: str) -> None:
 
 
 def test_what_has_no_literal() -> None:
-    with pytest.raises(Unreturnable, match="column c: its bytes are no text of its character set"):
+    with pytest.raises(Unreturnable, match="column c: its bytes are invalid in its character set"):
         literal(column("c", "varchar(9)", charset="utf8mb4"), b"\xff", mariadb=False)
     with pytest.raises(Unreturnable, match="column c: why"):
         literal(column("c", "int"), Untold("why"), mariadb=False)
@@ -142,7 +142,7 @@ def test_rows_of_before_a_statement() -> None:
     with pytest.raises(Unreturnable, match=r"column n: ALTER TABLE shop\.t has converted it"):
         undoing.statement(change({"id": 1, "v": "a", "gone": None, "n": 500}, None), 0)
     only_gone = change({"id": 1, "v": "a", "gone": 7, "n": 5}, {"id": 1, "v": "a", "gone": 8, "n": 5})
-    with pytest.raises(Unreturnable, match="it changed nothing in the columns that the table has now"):
+    with pytest.raises(Unreturnable, match="it changed none of the columns that the table has now"):
         undoing.statement(only_gone, 0)
     with pytest.raises(Unreturnable, match="the table was emptied, or created, after the change"):
         undoing.statement(deleted, -1)
@@ -160,7 +160,7 @@ def test_images_without_all_columns() -> None:
     with pytest.raises(Unreturnable, match="its image does not have the column"):
         undoing.statement(change(row, None, before_missing=["v", "at", "twice"]), 0)
     noblob = change(row | {"at": None}, row, before_missing=["v"], after_missing=["v"])
-    with pytest.raises(Unreturnable, match="it changed nothing in the columns"):
+    with pytest.raises(Unreturnable, match="it changed none of the columns"):
         undoing.statement(change(row, row, before_missing=["v", "at"], after_missing=["v", "at"]), 0)
     assert undoing.statement(noblob, 0).startswith("UPDATE `shop`.`t` SET `at` = NULL WHERE `id` <=> 1 ")
 

@@ -256,8 +256,8 @@ def test_options_that_do_not_go_together() -> None:
     with pytest.raises(SettingsError) as refused:
         _check(settings, "0-1-5", "lake", "folder")
     assert refused.value.lines == [
-        "--gtids does not go with --format iceberg, which replaces a slice: give --from and --to",
-        "--warehouse does not go with --catalog: the catalog has its own",
+        "--gtids cannot be combined with --format iceberg, which replaces a slice: give --from and --to",
+        "--warehouse cannot be combined with --catalog: the catalog has its own",
         "MILLRACE_ROWS_WIDE_DECIMAL is decimal, and Iceberg has 38 digits: set it to string",
     ]
     _check(load_settings(RawJobSettings, **given), None, None, "folder")
@@ -285,7 +285,7 @@ def test_a_table_that_another_has_changed(warehouse: Warehouse) -> None:
     first, second = (warehouse.stage(0, len(raw(log(LOG))))[0] for _ in range(2))
     second.publish()
     before = warehouse.everything()
-    with pytest.raises(UserError, match="was changed by another while this ran"):
+    with pytest.raises(UserError, match="was changed by another writer while this job ran"):
         first.publish()
     first.discard()
     assert warehouse.everything() == before

@@ -100,13 +100,13 @@ def test_all_members_of_a_loop_are_one_incident() -> None:
     (found,) = find_incidents(facts(repeats=[loop(0), loop(1, laps=7)], passed=passed))
     assert (found.kind, found.members, found.laps, found.going) == ("loop", NAMES, 8, False)
     assert found.lap_ms is None
-    assert "no longer where the logs end" in found.what
+    assert "no longer at the end of the logs" in found.what
 
 
 def test_what_nothing_bounds_may_still_go_round() -> None:
     (found,) = find_incidents(facts(repeats=[loop(0, going=True)]))
     assert (found.going, found.lap_ms_at_most, found.severity) == (True, None, "critical")
-    assert "still circulating where the logs end" in found.what
+    assert "still circulating at the end of the logs" in found.what
     assert "through north and members that were not read" in found.what
 
 
@@ -139,7 +139,9 @@ def test_gtids_that_their_owner_gives_again_tell_of_a_backup() -> None:
     (found,) = find_incidents(facts(repeats=[again(0, 1500), again(1, 1000), again(2, 1000)]))
     assert (found.kind, found.severity, found.transactions) == ("restored member", "critical", 7)
     assert found.members == NAMES
-    assert found.what.startswith("north has given 7 GTIDs a second time: in the log of east and south they")
+    assert found.what.startswith(
+        "north has assigned 7 GTIDs a second time: in the log of east and south they"
+    )
     assert [(one.member, one.sql) for one in found.statements] == [
         ("north", "SET PERSIST super_read_only = ON;")
     ]
@@ -162,7 +164,7 @@ def test_what_may_be_in_flight_is_no_incident_and_what_cannot_be_is_a_doubt() ->
     lost = Absence("restored", 2, 1, [0], 5, 1000, 1100, proven=False)
     (found,) = find_incidents(facts(absences=[lost]))
     assert (found.kind, found.severity) == ("restored member", "doubt")
-    assert "only its tables tell" in found.what
+    assert "only its tables show" in found.what
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_chunks_that_are_not_all_there(cuts: int) -> None:
     assert fault["fault"] == "4 of the 4 chunks of this event are there, some of them twice"
     strange = [whole[0]._replace(headers=[(HEADER_CHUNK, b"x")]), *whole[1:]]
     (fault,) = lines_of(strange, cuts)["faulty"]
-    assert (fault["offset"], fault["fault"]) == (0, "its header chunk tells no number of a chunk")
+    assert (fault["offset"], fault["fault"]) == (0, "its header chunk is not a chunk number")
     for bounds in ((9, 100), (0, 13)):
         inside = [one for one in whole if bounds[0] <= one.offset < bounds[1]]
         found = lines_of(inside, cuts, bounds=bounds)

@@ -90,7 +90,7 @@ def test_an_orphan_that_circulates_as_statements_with_commit_times(spark: SparkS
     assert (incident.kind, incident.lap_ms) == ("loop", 6.9)
     assert incident.going
     assert incident.what.startswith("One transaction of server 99 circulates through north, east and south")
-    assert "east wrote it, with an id that it has no longer" in incident.what
+    assert "east wrote it with an id that it no longer has" in incident.what
     assert incident.statements[0].sql.startswith("STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER")
 
 
@@ -311,7 +311,7 @@ def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
     assert (incident.members, incident.tables) == (["north", "east"], ["shop.keyed"])
     assert incident.what.startswith(
         "Servers 1 and 2 overwrite each other's updates of shop.keyed. A row of it changes hands 7 times, "
-        "each time within 10 s. Most of the time a row gets back the values that it had before."
+        "each time within 10 s. Most of the time a row returns to its earlier values."
     )
     assert incident.evidence == ["the key 5: 7 times"]
     assert {key.partition(":")[0] for key in findings.keys[1]} == {"1", "2"}

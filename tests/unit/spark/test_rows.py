@@ -65,7 +65,7 @@ def test_a_record_of_another_version_is_read_by_its_own_schema(spark: SparkSessi
     assert one["fault"] is None
     _, unknown = by_offset(decode_events(frame, "shop", "shop.events", SCHEMAS))
     assert unknown["fault"].startswith(
-        "RecordError: schema 3 is none that the registry has under shop.events; check that MILLRACE_REGISTRY"
+        "RecordError: the registry does not have schema 3 under shop.events; check that MILLRACE_REGISTRY"
     )
 
 

@@ -130,7 +130,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     (file,) = outcome.pop("files")
     assert outcome == {
         "rows": 2,
-        "untold": {"d: why": 1, "v: its bytes are no text of its character set": 1},
+        "untold": {"d: why": 1, "v: its bytes are invalid in its character set": 1},
         "unknown_rows": 3,
         "faults": 1,
         "told_faults": [["t", 0, 7, "k", "why"]],
