@@ -3,8 +3,8 @@
 Started as a script with the standard library alone: ``python -I -S guard.py PARENT_PID PROGRAM [ARGUMENT…]``.
 It asks the kernel to be killed when its parent ends (``PR_SET_PDEATHSIG``, see prctl(2)), makes sure that the
 parent did not end before that, and becomes the program; the setting survives ``execve``. It is set here and
-not between fork and exec because Python code there is unsafe in a process with threads. With ``--term`` before
-the parent's id the program gets SIGTERM instead, for programs that have files to remove.
+not between fork and exec because Python code there is unsafe in a process with threads. With ``--term``
+before the parent's id the program gets SIGTERM instead, for programs that have files to remove.
 
 With ``--tree`` before the parent's id it stays the program's parent instead, adopts whatever the program
 leaves behind (``PR_SET_CHILD_SUBREAPER``), and ends all of its descendants when its own parent ends, when it
