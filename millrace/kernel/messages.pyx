@@ -21,13 +21,13 @@ until they fill less than one: then no request is on its way. The interceptor te
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp, strcpy, strlen
+
+from millrace.kernel.tuples cimport tuple_of
 
 __all__ = ["Handle", "NotUsableError", "PartitionReader", "RecordWriter", "load", "made"]
 
@@ -82,11 +82,6 @@ cdef extern from *:
         pthread_mutex_unlock(&answers_lock);
         return waiting_of(waiting) < bound;
     }
-
-    /* What tuple.__new__ does for a class that is derived from it. */
-    static PyObject *new_tuple(PyObject *type, Py_ssize_t size) {
-        return ((PyTypeObject *) type)->tp_alloc((PyTypeObject *) type, size);
-    }
     """
     ctypedef struct pthread_mutex_t:
         pass
@@ -98,14 +93,12 @@ cdef extern from *:
     int64_t waiting_of(int64_t* waiting) nogil
     void take_answer(int64_t* waiting, int64_t size, int64_t batch, int64_t most) nogil
     bint wait_for_answers(int64_t* waiting, int64_t bound, int64_t wait_ms) nogil
-    object new_tuple(object type, Py_ssize_t size)
 
 cdef enum:
     MAJOR = 2  # of librdkafka's version
     CONSUMER = 1
     AT_ONCE = 256
     STEP_MS = 200  # how long a signal waits
-    READ_FIELDS = 5  # of a record: millrace.stage.Record
     WRITTEN_FIELDS = 4  # of a record: millrace.stage.OutputRecord
     MOST_HEADERS = 8
     MOST_REFUSALS = 256
@@ -455,21 +448,18 @@ cdef class PartitionReader:
         return 0
 
     cdef object _record_of(self, const Message* message):
+        """Make a millrace.stage.Record."""
         cdef int kind
-        cdef Py_ssize_t index
-        cdef tuple fields = (
-            message.offset,
-            message_timestamp(message, &kind),
-            bytes_of(message.key, message.key_size),
-            bytes_of(message.payload, message.size),
-            headers_of(message),
+        return tuple_of(
+            self._record,
+            (
+                message.offset,
+                message_timestamp(message, &kind),
+                bytes_of(message.key, message.key_size),
+                bytes_of(message.payload, message.size),
+                headers_of(message),
+            ),
         )
-        record = new_tuple(self._record, READ_FIELDS)
-        for index in range(READ_FIELDS):
-            field = fields[index]
-            Py_INCREF(field)
-            PyTuple_SET_ITEM(record, index, field)
-        return record
 
 
 cdef object bytes_of(const void* data, Py_ssize_t size):

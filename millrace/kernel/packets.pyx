@@ -6,27 +6,17 @@ What is not ordinary is left to :class:`millrace.mysql.packets.EventSplitter`, w
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport uint8_t
 
-__all__ = ["take_events"]
+from millrace.kernel.tuples cimport tuple_of
 
-cdef extern from *:
-    """
-    /* What tuple.__new__ does for a class that is derived from it. */
-    static PyObject *new_tuple(PyObject *type, Py_ssize_t size) {
-        return ((PyTypeObject *) type)->tp_alloc((PyTypeObject *) type, size);
-    }
-    """
-    object new_tuple(object type, Py_ssize_t size)
+__all__ = ["take_events"]
 
 cdef enum:
     PACKET_HEADER = 4
     STATUS = 1
     HEADER_LENGTH = 19
     MAX_PAYLOAD = 0xFFFFFF
-    PIECE_FIELDS = 4
 
 
 def take_events(bytearray buffer not None, Py_ssize_t start, Py_ssize_t end, int sequence, type piece not None,
@@ -53,16 +43,8 @@ def take_events(bytearray buffer not None, Py_ssize_t start, Py_ssize_t end, int
             break
         start += PACKET_HEADER + STATUS
         length -= STATUS
-        pieces.append(whole(piece, PyBytes_FromStringAndSize(<const char*> data + start, length), length))
+        event = PyBytes_FromStringAndSize(<const char*> data + start, length)
+        pieces.append(tuple_of(piece, (event, True, True, length)))
         start += length
         sequence = (sequence + 1) & 0xFF
     return start, sequence
-
-
-cdef object whole(type piece, bytes data, size):
-    event = new_tuple(piece, PIECE_FIELDS)
-    cdef Py_ssize_t index
-    for index, field in enumerate((data, True, True, size)):
-        Py_INCREF(field)
-        PyTuple_SET_ITEM(event, index, field)
-    return event
