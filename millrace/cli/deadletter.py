@@ -19,8 +19,8 @@ from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.cli.frame import (
     check_topics,
+    command_settings,
     errors_in_words,
-    setting_values,
     source_option,
     topic_options,
 )
@@ -34,7 +34,7 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.runtime.settings import RegistrySettings, ServiceSettings
 from millrace.text import printable, printable_json
 from services.rowmapper.redrive import redrive
 
@@ -68,26 +68,14 @@ def deadletter() -> None:
 @click.option("--waiting", is_flag=True, help="Only rows of quarantined tables.")
 @click.option("--limit", type=click.IntRange(1), help="How many to print; all without it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_dead_letters(
-    *,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-    waiting: bool,
-    limit: int | None,
-    as_json: bool,
-    **filters: Any,
-) -> None:
+def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filters: Any) -> None:
     """Print the dead letters of a source, oldest first: offset, time, service, key, table, error.
 
     After them come the quarantined tables, with the number of their dead letters that wait.
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = load_settings(
-            _Settings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).deadletter)
         quarantine = _Quarantine(_quarantined(settings))
         printed = 0
@@ -115,21 +103,11 @@ def list_dead_letters(
     show_default=True,
     help="All fields with a dump of the bytes, one JSON object, or the bytes alone.",
 )
-def show(
-    *,
-    offset: int,
-    form: str,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def show(*, offset: int, form: str) -> None:
     """Print the dead letter at OFFSET whole."""
     configure_logging("ERROR")
     with errors_in_words():
-        settings = load_settings(
-            _Settings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).deadletter)
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             letter = next(read_dead_letters(settings.kafka, registry, settings.source, start=offset), None)
@@ -157,13 +135,7 @@ def show(
 @source_option
 @topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
-def redrive_tables(
-    *,
-    tables: tuple[str, ...],
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def redrive_tables(*, tables: tuple[str, ...]) -> None:
     """Redrive quarantined tables: their dead letters are mapped in order, then the quarantine ends.
 
     Without a name it does so for all of them but those that were paused. It takes over from the row mapper:
@@ -172,10 +144,7 @@ def redrive_tables(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = load_settings(
-            RowMapperSettings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(RowMapperSettings)
         check_topics(settings, Topics(settings.source).deadletter)
         redrive_in_words(settings, tables)
 

@@ -5,9 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+from click.decorators import FC
+from pydantic_settings import BaseSettings
 
 from millrace.avro.single_object import SingleObjectError
 from millrace.kafka.client import connect
@@ -15,22 +17,42 @@ from millrace.kafka.read import topic_names
 from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import CONFIG_VARIABLE, ServiceSettings
+from millrace.runtime.settings import CONFIG_VARIABLE, ServiceSettings, load_settings
 from millrace.text import printable
 
 __all__ = [
     "check_topics",
+    "command_settings",
     "config_option",
     "errors_in_words",
     "kafka_option",
-    "setting_values",
+    "option_values",
     "source_option",
     "topic_options",
 ]
 
-_REGISTRY: Final = click.option("--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
+_OPTIONS: Final = "millrace.settings"
+"""Under which name a context keeps the settings that options give."""
 
-source_option: Final = click.option("--source", help="Name of the source. [MILLRACE_SOURCE]")
+S = TypeVar("S", bound=BaseSettings)
+
+
+def _setting(flag: str, text: str, section: str, name: str = "") -> Callable[[FC], FC]:
+    """Make an option that gives a setting, which wins over the environment."""
+
+    def keep(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value:
+            context.meta.setdefault(_OPTIONS, {})[section] = {name: value} if name else value
+
+    variable = f"MILLRACE_{section}_{name}".upper().rstrip("_")
+    return click.option(flag, expose_value=False, callback=keep, help=f"{text} [{variable}]")
+
+
+source_option: Final = _setting("--source", "Name of the source.", "source")
+kafka_option: Final = _setting(
+    "--bootstrap-servers", "Kafka brokers, host:port.", "kafka", "bootstrap_servers"
+)
+_registry_option: Final = _setting("--registry-url", "Schema registry's address.", "registry", "url")
 
 
 def _use_config(_context: click.Context, _option: click.Parameter, path: Path | None) -> None:
@@ -45,28 +67,22 @@ config_option: Final = click.option(
     callback=_use_config,
     help=f"The TOML file; as {CONFIG_VARIABLE}.",
 )
-kafka_option: Final = click.option(
-    "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
-)
 
 
-def topic_options(command: Callable[..., None]) -> Callable[..., None]:
+def topic_options(command: FC) -> FC:
     """Add ``--bootstrap-servers`` and ``--registry-url``."""
-    return kafka_option(_REGISTRY(command))
+    return kafka_option(_registry_option(command))
 
 
-def setting_values(
-    *, bootstrap_servers: str | None, registry_url: str | None = None, source: str | None = None
-) -> dict[str, Any]:
-    """Turn the options into settings, which win over the environment."""
-    values: dict[str, Any] = {}
-    if source:
-        values["source"] = source
-    if bootstrap_servers:
-        values["kafka"] = {"bootstrap_servers": bootstrap_servers}
-    if registry_url:
-        values["registry"] = {"url": registry_url}
+def option_values() -> dict[str, Any]:
+    """Give the settings that are given by options of the running command."""
+    values: dict[str, Any] = click.get_current_context().meta.get(_OPTIONS, {})
     return values
+
+
+def command_settings(kind: type[S], **values: Any) -> S:
+    """Load settings; ``values``, and the options of the running command, win over environment and file."""
+    return load_settings(kind, **option_values(), **values)
 
 
 def check_topics(settings: ServiceSettings, *names: str) -> None:

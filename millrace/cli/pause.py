@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
-from millrace.cli.frame import check_topics, errors_in_words, setting_values, source_option, topic_options
+from millrace.cli.frame import check_topics, command_settings, errors_in_words, source_option, topic_options
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING
 from millrace.kafka.client import connect
@@ -15,7 +15,6 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import load_settings
 from millrace.text import printable
 from millrace.verify.history import read_schema_history
 from services.rowmapper.pause import pause as pause_tables
@@ -25,13 +24,8 @@ __all__ = ["pause", "resume"]
 _NOW: Final = SourcePosition(1 << 62, "", 0)
 
 
-def _settings(
-    source: str | None, bootstrap_servers: str | None, registry_url: str | None
-) -> RowMapperSettings:
-    settings = load_settings(
-        RowMapperSettings,
-        **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-    )
+def _settings() -> RowMapperSettings:
+    settings = command_settings(RowMapperSettings)
     topics = settings.names
     check_topics(settings, topics.deadletter, topics.state)
     return settings
@@ -41,13 +35,7 @@ def _settings(
 @source_option
 @topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
-def pause(
-    *,
-    tables: tuple[str, ...],
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def pause(*, tables: tuple[str, ...]) -> None:
     """Hold a source, or the rows of tables, until 'millrace resume'.
 
     Without a name it takes over from all services of the source: those that run end with code 6, and wait
@@ -57,7 +45,7 @@ def pause(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = _settings(source, bootstrap_servers, registry_url)
+        settings = _settings()
         if not tables:
             pause_source(settings)
             click.echo(f"{settings.source}: paused; services that still run end with code 6")
@@ -91,13 +79,7 @@ def _is_known(settings: RowMapperSettings, history: Catalog, name: str) -> bool:
 @source_option
 @topic_options
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
-def resume(
-    *,
-    tables: tuple[str, ...],
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def resume(*, tables: tuple[str, ...]) -> None:
     """Resume a paused source, or publish the rows of paused tables, in order and once.
 
     Without a name it is the source: its services resume within seconds. For tables it takes over
@@ -105,7 +87,7 @@ def resume(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = _settings(source, bootstrap_servers, registry_url)
+        settings = _settings()
         if tables:
             redrive_in_words(settings, tables)
         elif paused_since(settings, connect(settings.kafka)) is None:

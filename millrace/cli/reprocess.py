@@ -20,9 +20,9 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY
 from millrace.cli.frame import (
     check_topics,
+    command_settings,
     errors_in_words,
     kafka_option,
-    setting_values,
     source_option,
 )
 from millrace.contract import Topics
@@ -36,7 +36,7 @@ from millrace.kafka.topics import delete_records
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings
 
 __all__ = ["reprocess"]
 
@@ -45,7 +45,7 @@ __all__ = ["reprocess"]
 @source_option
 @kafka_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -> None:
+def reprocess(*, yes: bool) -> None:
     """Make decoder and row mapper write events and rows again from the raw topic.
 
     All records of {source}.events, .transactions, .ddl, .deadletter and of the row topics are deleted, and
@@ -55,9 +55,7 @@ def reprocess(*, source: str | None, bootstrap_servers: str | None, yes: bool) -
     """
     configure_logging("CRITICAL")  # who is fenced is said in the error
     with errors_in_words():
-        settings = load_settings(
-            ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
-        )
+        settings = command_settings(ServiceSettings)
         topics = settings.names
         check_topics(settings, topics.state)
         admin = connect(settings.kafka)

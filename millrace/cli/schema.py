@@ -13,9 +13,9 @@ from millrace.avro.service_state import RowMapperState, stored_state
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.cli.frame import (
     check_topics,
+    command_settings,
     errors_in_words,
     kafka_option,
-    setting_values,
     source_option,
     topic_options,
 )
@@ -28,7 +28,7 @@ from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings
 from millrace.text import printable, printable_json
 from millrace.verify.history import read_schema_history
 from services.rowmapper import history
@@ -53,13 +53,11 @@ def schema() -> None:
 @kafka_option
 @click.option("--at", metavar="[EPOCH:]FILE:POSITION", help="As of this position; the newest by default.")
 @click.option("--json", "json_output", is_flag=True, help="Print the definition as JSON.")
-def show(
-    *, table: str, source: str | None, bootstrap_servers: str | None, at: str | None, json_output: bool
-) -> None:
+def show(*, table: str, at: str | None, json_output: bool) -> None:
     """Print the definition of a table as of a place in the log, and where it comes from."""
     configure_logging("CRITICAL")
     with errors_in_words():
-        found = _find(_history(source, bootstrap_servers), table, at)
+        found = _find(_history(), table, at)
         state = None if found is None else found.definition
         if json_output and isinstance(state, TableDefinition):
             click.echo(printable_json(json.dumps(state.to_dict(), ensure_ascii=False)))
@@ -75,13 +73,11 @@ def show(
 @click.option(
     "--to", "after", metavar="[EPOCH:]FILE:POSITION", help="The later position; the newest by default."
 )
-def diff(
-    *, table: str, source: str | None, bootstrap_servers: str | None, before: str, after: str | None
-) -> None:
+def diff(*, table: str, before: str, after: str | None) -> None:
     """Print what changed in the definition of a table between two places in the log."""
     configure_logging("CRITICAL")
     with errors_in_words():
-        known = _history(source, bootstrap_servers)
+        known = _history()
         one, other = (list(lines_of(_find(known, table, place))) for place in (before, after))
         lines = difflib.unified_diff(one, other, before, after or "now", lineterm="", n=1)
         click.echo(printable("\n".join(lines), lines=True) or "no difference")
@@ -104,15 +100,7 @@ def diff(
     "After a gap that is the place that the error of the waiting rows names.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rebuild(
-    *,
-    script: Path | None,
-    at: str | None,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-    yes: bool,
-) -> None:
+def rebuild(*, script: Path | None, at: str | None, yes: bool) -> None:
     """Make the schema history again, of the catalogue and of each DDL statement in the events topic.
 
     For one that a version has written that did not understand a statement, or took it wrong. The row mapper
@@ -127,10 +115,7 @@ def rebuild(
         if at is not None and script is None:
             raise UserError("--at goes with --definitions", ExitCode.SETTINGS)
         place = None if at is None else _place(at)
-        settings = load_settings(
-            history.Settings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(history.Settings)
         topics = settings.names
         check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
         given = {} if script is None else read_definitions(script)
@@ -175,10 +160,8 @@ def _summary(found: Sequence[Correction]) -> Iterator[str]:
         yield from (line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
-def _history(source: str | None, bootstrap_servers: str | None) -> Catalog:
-    settings = load_settings(
-        ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
-    )
+def _history() -> Catalog:
+    settings = command_settings(ServiceSettings)
     topics = settings.names
     check_topics(settings, topics.catalog, topics.schemas)
     return read_schema_history(settings.kafka, topics)

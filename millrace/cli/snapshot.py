@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from millrace.cli.frame import config_option, source_option
+from millrace.cli.frame import config_option, option_values, source_option
 
 __all__ = ["snapshot"]
 
@@ -26,7 +26,6 @@ __all__ = ["snapshot"]
 @config_option
 def snapshot(
     *,
-    source: str | None,
     tables: tuple[str, ...],
     exclude: str | None,
     where: str | None,
@@ -43,7 +42,7 @@ def snapshot(
     place. Settings come from the environment (MILLRACE_…) and a TOML file, as those of the services.
     """
     options: dict[str, Any] = {
-        "SOURCE": source,
+        "SOURCE": option_values().get("source"),
         "SNAPSHOT_TABLES": ",".join(tables),
         "SNAPSHOT_EXCLUDE": exclude,
         "SNAPSHOT_WHERE": where,

@@ -15,7 +15,7 @@ import click
 
 from millrace.avro.service_state import ReaderState, stored_state
 from millrace.binlog.errors import BinlogError
-from millrace.cli.frame import check_topics, errors_in_words, kafka_option, setting_values
+from millrace.cli.frame import check_topics, command_settings, errors_in_words, kafka_option
 from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
@@ -29,7 +29,6 @@ from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import load_settings
 from millrace.text import printable
 from services.reader.gtids import GtidProgress
 from services.reader.history import missing
@@ -56,7 +55,7 @@ def source() -> None:
 )
 @kafka_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reset(*, name: str, to: str, bootstrap_servers: str | None, yes: bool) -> None:
+def reset(*, name: str, to: str, yes: bool) -> None:
     """Have the reader of a source start at another place the next time, in a new epoch.
 
     What lies between the place where it stands and the new one is left out, or read a second time. Settings
@@ -65,9 +64,7 @@ def reset(*, name: str, to: str, bootstrap_servers: str | None, yes: bool) -> No
     """
     configure_logging("CRITICAL")  # who is fenced is said in the error
     with errors_in_words():
-        settings = load_settings(
-            ReaderSettings, **setting_values(source=name, bootstrap_servers=bootstrap_servers)
-        )
+        settings = command_settings(ReaderSettings, source=name)
         _check(settings, to)
         topics = Topics(settings.source)
         check_topics(settings, topics.state)

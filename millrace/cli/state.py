@@ -16,9 +16,9 @@ from millrace.avro.service_state import (
 from millrace.avro.single_object import SingleObjectError
 from millrace.cli.frame import (
     check_topics,
+    command_settings,
     errors_in_words,
     kafka_option,
-    setting_values,
     source_option,
     topic_options,
 )
@@ -28,7 +28,7 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings
 from services.decoder import rebuild as decoder
 from services.reader import rebuild as reader
 from services.rowmapper import rebuild as rowmapper
@@ -55,13 +55,11 @@ def state() -> None:
 @_service
 @source_option
 @kafka_option
-def show(*, service: str, source: str | None, bootstrap_servers: str | None) -> None:
+def show(*, service: str) -> None:
     """Print the state of a service as JSON."""
     configure_logging("CRITICAL")
     with errors_in_words():
-        settings = load_settings(
-            ServiceSettings, **setting_values(source=source, bootstrap_servers=bootstrap_servers)
-        )
+        settings = command_settings(ServiceSettings)
         topic = settings.names.state
         check_topics(settings, topic)
         stored = read_state(settings.kafka, settings.source, service)
@@ -78,14 +76,7 @@ def _spelled(value: object) -> object:
 @source_option
 @topic_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rebuild(
-    *,
-    service: str,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-    yes: bool,
-) -> None:
+def rebuild(*, service: str, yes: bool) -> None:
     """Make the state of a service of what its topics hold.
 
     For a state that was lost with its topic, or that speaks of records that the topics no longer hold. The
@@ -94,11 +85,8 @@ def rebuild(
     """
     configure_logging("CRITICAL")
     with errors_in_words():
-        values = setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url)
-        if service == "reader":
-            values.pop("registry", None)
         module = _MODULES[service]
-        settings = load_settings(module.Settings, **values)
+        settings = command_settings(module.Settings)
         topics = settings.names
         ours = topics.of_service(service)
         check_topics(settings, ours.input or ours.own)

@@ -16,12 +16,12 @@ from millrace.avro.single_object import SingleObjectError, decode
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import EventType
-from millrace.cli.frame import errors_in_words, setting_values, topic_options
+from millrace.cli.frame import command_settings, errors_in_words, topic_options
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings, load_settings
+from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings
 from millrace.text import printable, printable_json
 
 __all__ = ["topic"]
@@ -33,12 +33,11 @@ _SHOWN_BYTES = 64
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1), help="How many records to print; all without it.")
 @topic_options
-def topic(name: str, limit: int | None, bootstrap_servers: str | None, registry_url: str | None) -> None:
+def topic(name: str, limit: int | None) -> None:
     """Print the committed records of the topic NAME, oldest first, as JSON, one a line."""
     configure_logging("ERROR")
     with errors_in_words():
-        values = setting_values(bootstrap_servers=bootstrap_servers, registry_url=registry_url)
-        settings = load_settings(KafkaAndRegistrySettings, **values)
+        settings = command_settings(KafkaAndRegistrySettings)
         topics = topic_names(connect(settings.kafka))
         if name not in topics:
             known = " ".join(known for known in topics if not known.startswith("__"))

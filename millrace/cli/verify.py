@@ -12,8 +12,8 @@ import click
 from millrace.avro.service_state import ReaderState, RowMapperState
 from millrace.cli.frame import (
     check_topics,
+    command_settings,
     errors_in_words,
-    setting_values,
     source_option,
     topic_options,
 )
@@ -31,7 +31,7 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings
 from millrace.selection.rows import kind_of
 from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import printable
@@ -80,14 +80,7 @@ def verify() -> None:
 @topic_options
 @click.argument("log", required=False)
 @click.option("--epoch", type=click.IntRange(0), help="Which epoch of the topic; the latest without it.")
-def raw(
-    *,
-    log: str | None,
-    epoch: int | None,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def raw(*, log: str | None, epoch: int | None) -> None:
     """Compare the raw topic with the server's log, byte for byte, and say where the first difference is.
 
     LOG is a folder with log files, or a server: mysql://user:password@host:port, which sends its log as to a
@@ -95,10 +88,7 @@ def raw(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = load_settings(
-            _Settings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
         wanted = _latest_epoch(settings) if epoch is None else epoch
         read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
@@ -181,16 +171,7 @@ def _address(settings: _Settings | _RowsSettings, log: str | None) -> MysqlAddre
     show_default=True,
     help="Seconds to wait for the services to reach the moment of the snapshot.",
 )
-def rows(
-    *,
-    tables: tuple[str, ...],
-    server: str | None,
-    idle: bool,
-    wait_s: float,
-    source: str | None,
-    bootstrap_servers: str | None,
-    registry_url: str | None,
-) -> None:
+def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: float) -> None:
     """Compare row topics with SELECT *, and say by key and column where the first difference is.
 
     Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
@@ -201,10 +182,7 @@ def rows(
     """
     configure_logging("ERROR")
     with errors_in_words():
-        settings = load_settings(
-            _RowsSettings,
-            **setting_values(source=source, bootstrap_servers=bootstrap_servers, registry_url=registry_url),
-        )
+        settings = command_settings(_RowsSettings)
         topics = settings.names
         check_topics(settings, topics.events, topics.transactions, topics.state)
         equal = True
