@@ -16,7 +16,7 @@ import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -36,6 +36,7 @@ from millrace.runtime.errors import SettingsError
 __all__ = [
     "CONFIG_VARIABLE",
     "EnvironmentSettings",
+    "FileSettings",
     "KafkaAndRegistrySettings",
     "KafkaSettings",
     "RegistrySettings",
@@ -153,20 +154,17 @@ class RegistrySettings(SettingsGroup):
         return self
 
 
-_FROM_ENVIRONMENT: Final = SettingsConfigDict(
-    env_prefix=PREFIX,
-    env_nested_delimiter="_",
-    env_nested_max_split=1,
-    env_ignore_empty=True,
-    extra="ignore",
-    defer_build=True,
-)
-
-
 class EnvironmentSettings(BaseSettings):
     """Groups of the services' settings, from the environment alone, for what needs no source."""
 
-    model_config = _FROM_ENVIRONMENT
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        env_ignore_empty=True,
+        extra="ignore",
+        defer_build=True,
+    )
 
 
 class KafkaAndRegistrySettings(EnvironmentSettings):
@@ -281,10 +279,29 @@ class TopicsSettings(SettingsGroup):
         return None
 
 
-class ServiceSettings(BaseSettings):
-    """What every service needs to know."""
+class FileSettings(EnvironmentSettings):
+    """The same, from the environment and then the file; they do not change."""
 
-    model_config = SettingsConfigDict(**_FROM_ENVIRONMENT, frozen=True)
+    model_config = SettingsConfigDict(frozen=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take explicit values first, then the environment, then the file."""
+        file = os.environ.get(CONFIG_VARIABLE)
+        if not file:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+
+
+class ServiceSettings(FileSettings):
+    """What every service needs to know."""
 
     config_file: ClassVar[Path | None] = None
     captures: ClassVar[bool] = False
@@ -326,21 +343,6 @@ class ServiceSettings(BaseSettings):
     def names(self) -> Topics:
         """Names of the topics of the source."""
         return Topics(self.source, self.input_source)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take explicit values first, then the environment, then the file."""
-        file = os.environ.get(CONFIG_VARIABLE)
-        if not file:
-            return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
 
 
 Settings = TypeVar("Settings", bound=BaseSettings)

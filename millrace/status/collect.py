@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Final
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import RegistryError, SchemaStore
@@ -24,7 +23,7 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
 from millrace.mysql.settings import MysqlSettings
 from millrace.mysql.status import LogFile, binary_logs, log_status
-from millrace.runtime.settings import KafkaSettings, RegistrySettings, ServiceSettings
+from millrace.runtime.settings import FileSettings, KafkaSettings, RegistrySettings
 from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
 
 __all__ = ["Hop", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "collect", "sources"]
@@ -32,29 +31,13 @@ __all__ = ["Hop", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "
 _DEAD_LETTERS_LIMIT: Final = 100_000
 
 
-class StatusSettings(BaseSettings):
+class StatusSettings(FileSettings):
     """The settings of the services, of which only Kafka's are needed."""
-
-    model_config = ServiceSettings.model_config
 
     source: str | None = Field(default=None, description="name of the replication stream")
     kafka: KafkaSettings
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take them from where the services do."""
-        return ServiceSettings.settings_customise_sources(
-            settings_cls, init_settings, env_settings, dotenv_settings, file_secret_settings
-        )
 
 
 @dataclass(frozen=True, slots=True)
