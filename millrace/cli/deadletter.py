@@ -29,7 +29,7 @@ from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.schema_topic import open_schemas
-from millrace.kafka.state import read_state
+from millrace.kafka.state import decoded_state
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -195,10 +195,8 @@ def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
     state = Topics(settings.source).state
     if state not in topic_ids(connect(settings.kafka), [state]):
         return ()
-    stored = read_state(settings.kafka, settings.source, "rowmapper")
-    if stored is None or stored.value is None:
-        return ()
-    return RowMapperState.from_bytes(stored.value).quarantined
+    found = decoded_state(settings.kafka, settings.source, "rowmapper", RowMapperState)
+    return () if found is None else found.quarantined
 
 
 class _Quarantine:

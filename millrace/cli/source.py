@@ -21,7 +21,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import read_state
+from millrace.kafka.state import decoded_state
 from millrace.log_files import file_order
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RetriableError
@@ -104,8 +104,7 @@ def _say(text: str) -> None:
 
 
 def _state(settings: ReaderSettings) -> ReaderState:
-    stored = read_state(settings.kafka, settings.source, "reader")
-    state = stored_state(ReaderState, None if stored is None else stored.value, Topics(settings.source).state)
+    state = decoded_state(settings.kafka, settings.source, "reader", ReaderState)
     if state is None:
         raise UserError(
             f"the reader of {settings.source} has no state, so that MILLRACE_START tells where it starts",

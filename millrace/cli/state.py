@@ -6,13 +6,7 @@ from typing import Any, Final
 
 import click
 
-from millrace.avro.service_state import (
-    DecoderState,
-    ReaderState,
-    Rebuilt,
-    RowMapperState,
-    stored_state,
-)
+from millrace.avro.service_state import DecoderState, ReaderState, Rebuilt, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.cli.frame import (
     check_topics,
@@ -25,7 +19,7 @@ from millrace.cli.frame import (
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import read_state
+from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
@@ -60,10 +54,8 @@ def show(*, service: str) -> None:
     configure_logging("CRITICAL")
     with errors_in_words():
         settings = command_settings(ServiceSettings)
-        topic = settings.names.state
-        check_topics(settings, topic)
-        stored = read_state(settings.kafka, settings.source, service)
-        found = stored_state(_KINDS[service], None if stored is None else stored.value, topic)
+        check_topics(settings, settings.names.state)
+        found = decoded_state(settings.kafka, settings.source, service, _KINDS[service])
         click.echo(json.dumps(None if found is None else asdict(found), default=_spelled, indent=2))
 
 

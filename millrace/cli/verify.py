@@ -22,7 +22,7 @@ from millrace.ddl import Server
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
 from millrace.kafka.schema_topic import open_schemas
-from millrace.kafka.state import newest_offset, read_state
+from millrace.kafka.state import decoded_state, newest_offset
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.server_log import ServerAddress, ServerLog, is_server
 from millrace.mysql.settings import MysqlSettings
@@ -111,10 +111,10 @@ def raw(*, log: str | None, epoch: int | None) -> None:
 
 
 def _latest_epoch(settings: ServiceSettings) -> int:
-    stored = read_state(settings.kafka, settings.source, "reader")
-    if stored is None or stored.value is None:
+    state = decoded_state(settings.kafka, settings.source, "reader", ReaderState)
+    if state is None:
         raise UserError(f"the reader of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS)
-    return ReaderState.from_bytes(stored.value).epoch
+    return state.epoch
 
 
 def _folder_log(log: str) -> Callable[[str, int], Iterator[Piece]]:
@@ -242,10 +242,8 @@ def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
 
 def _quarantined(settings: ServiceSettings) -> dict[str, str]:
     """Return since when the tables of which rows wait in the dead letter topic do so."""
-    stored = read_state(settings.kafka, settings.source, "rowmapper")
-    if stored is None or stored.value is None:
-        return {}
-    return {table.name: table.key for table in RowMapperState.from_bytes(stored.value).quarantined}
+    state = decoded_state(settings.kafka, settings.source, "rowmapper", RowMapperState)
+    return {} if state is None else {table.name: table.key for table in state.quarantined}
 
 
 def _only_waiting(

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, stored_state
+from millrace.avro.service_state import ReaderState, S, stored_state
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
-from millrace.kafka.state import StoredState, read_state, state_key
+from millrace.kafka.state import StoredState, decoded_state, read_state, state_key
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -43,8 +43,6 @@ __all__ = [
     "run_stage",
     "take_over",
 ]
-
-S = TypeVar("S", ReaderState, DecoderState, RowMapperState)
 
 _PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
@@ -72,8 +70,7 @@ def committed_state(settings: ServiceSettings, admin: AdminClient, service: str,
     topic = settings.names.state
     if topic not in topic_ids(admin, [topic]):
         return None
-    stored = read_state(settings.kafka, settings.source, service, undecided=False)
-    return stored_state(kind, None if stored is None else stored.value, topic)
+    return decoded_state(settings.kafka, settings.source, service, kind, undecided=False)
 
 
 def take_over(

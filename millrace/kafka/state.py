@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
+from millrace.avro.service_state import S, stored_state
 from millrace.contract import Topics
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, consumer_config
@@ -28,6 +29,7 @@ from millrace.stage import Record, Target
 __all__ = [
     "HEADER_OWNER",
     "StoredState",
+    "decoded_state",
     "held_range",
     "last_record",
     "last_records",
@@ -82,6 +84,14 @@ def read_state(
     owner = dict(record.headers or ()).get(HEADER_OWNER)
     name = "another process" if owner is None else owner.decode("utf-8", "replace")
     return StoredState(record.value, name, record.offset, record.timestamp_ms)
+
+
+def decoded_state(
+    settings: KafkaSettings, source: str, service: str, kind: type[S], *, undecided: bool = True
+) -> S | None:
+    """Read the same and decode it; raises :class:`UserError` where it cannot be read."""
+    stored = read_state(settings, source, service, undecided=undecided)
+    return stored_state(kind, None if stored is None else stored.value, Topics(source).state)
 
 
 def last_record(

@@ -8,14 +8,13 @@ until the snapshot is taken and the place is read. Tables of engines without sna
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
-from millrace.kafka.state import held_range, read_state
+from millrace.kafka.state import decoded_state, last_record
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.names import log_file_name
 from millrace.mysql.status import log_status
@@ -27,7 +26,6 @@ from millrace.verify.tables import Records
 __all__ = ["later_transactions", "take_snapshot", "wait_until_mapped"]
 
 _POLL_S: Final = 0.3
-_FIRST_STRIDE: Final = 500
 _NUMBER: Final = re.compile(r"\d+$")
 
 
@@ -63,33 +61,6 @@ def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]
     return found.log_file, found.position
 
 
-@dataclass(frozen=True, slots=True)
-class _Services:
-    """Where the services of a source stand."""
-
-    kafka: KafkaSettings
-    topics: Topics
-
-    def state(self, service: str) -> bytes | None:
-        source = self.topics.origin if service == "reader" else self.topics.source
-        stored = read_state(self.kafka, source, service)
-        return None if stored is None else stored.value
-
-    def reader(self) -> SourcePosition:
-        value = self.state("reader")
-        if value is None:
-            raise UserError(
-                f"the reader of {self.topics.origin} has no state: has it ever run?", ExitCode.SETTINGS
-            )
-        state = ReaderState.from_bytes(value)
-        return SourcePosition(state.epoch, state.log_file, state.position)
-
-    def input_offset(self, service: str, kind: type[DecoderState] | type[RowMapperState]) -> int:
-        """Give up to where a service has read its topic: 0 before its first state."""
-        value = self.state(service)
-        return 0 if value is None else kind.from_bytes(value).input_offset
-
-
 def wait_until_mapped(
     kafka: KafkaSettings,
     topics: Topics,
@@ -103,7 +74,6 @@ def wait_until_mapped(
 
     Raises :class:`UserError` with the service that does not get there within ``timeout_s`` seconds.
     """
-    services = _Services(kafka, topics)
     deadline = time.monotonic() + timeout_s
 
     def wait(name: str, arrived: Callable[[], bool]) -> None:
@@ -120,31 +90,41 @@ def wait_until_mapped(
                 )
             time.sleep(_POLL_S)
 
-    wait(
-        "reader",
-        lambda: services.reader().order() >= SourcePosition(services.reader().epoch, file, position).order(),
-    )
-    epoch = services.reader().epoch
+    def read() -> bool:
+        reader = _reader_position(kafka, topics)
+        return reader.order() >= SourcePosition(reader.epoch, file, position).order()
+
+    wait("reader", read)
+    epoch = _reader_position(kafka, topics).epoch
     last_raw = _last_offset(kafka, topics.raw)
-    wait("decoder", lambda: services.input_offset("decoder", DecoderState) > last_raw)
+    wait(
+        "decoder",
+        lambda: _input_offset(decoded_state(kafka, topics.source, "decoder", DecoderState)) > last_raw,
+    )
     last_event = _last_offset(kafka, topics.events)
-    wait("row mapper", lambda: services.input_offset("rowmapper", RowMapperState) > last_event)
+    wait(
+        "row mapper",
+        lambda: _input_offset(decoded_state(kafka, topics.source, "rowmapper", RowMapperState)) > last_event,
+    )
     return SourcePosition(epoch, file, position)
+
+
+def _reader_position(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
+    state = decoded_state(kafka, topics.origin, "reader", ReaderState)
+    if state is None:
+        raise UserError(f"the reader of {topics.origin} has no state: has it ever run?", ExitCode.SETTINGS)
+    return SourcePosition(state.epoch, state.log_file, state.position)
+
+
+def _input_offset(state: DecoderState | RowMapperState | None) -> int:
+    """Give up to where a service has read its topic: 0 before its first state."""
+    return 0 if state is None else state.input_offset
 
 
 def _last_offset(kafka: KafkaSettings, topic: str) -> int:
     """Give the offset of the last committed record, -1 where there is none."""
-    held = held_range(kafka, topic)
-    stride, start = _FIRST_STRIDE, held.stop
-    while start > held.start:
-        start = max(held.start, start - stride)
-        found = -1
-        for message in read_topic(kafka, topic, start=start):
-            found = message.offset() or 0
-        if found >= 0:
-            return found
-        stride *= 8
-    return -1
+    last = last_record(kafka, topic)
+    return -1 if last is None else last.offset
 
 
 def later_transactions(

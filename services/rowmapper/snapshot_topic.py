@@ -19,7 +19,7 @@ from millrace.kafka.errors import BrokerError, InputLostError
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, records_between
-from millrace.kafka.state import last_record, newest_offset, oldest_offset, read_state
+from millrace.kafka.state import decoded_state, last_record, newest_offset, oldest_offset
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.known_rows import Name, ReplayedRows
 from millrace.rowmapper.publication import Publisher
@@ -131,18 +131,15 @@ class SnapshotTopic:
         self._quiet_at = now + _QUIET_EVERY_S
         self._before_reading()
         settings, topics = self._settings, self._topics
-        reader = read_state(settings, topics.origin, "reader", undecided=False)
+        reader = decoded_state(settings, topics.origin, "reader", ReaderState, undecided=False)
         last = last_record(settings, topics.raw)
-        decoder = read_state(settings, topics.source, "decoder", undecided=False)
-        if reader is None or not reader.value or decoder is None or not decoder.value:
-            return None
-        if last is not None and DecoderState.from_bytes(decoder.value).place_to_read <= last.offset:
+        decoder = decoded_state(settings, topics.source, "decoder", DecoderState, undecided=False)
+        if reader is None or decoder is None or (last is not None and decoder.place_to_read <= last.offset):
             return None
         last = last_record(settings, topics.events)
         if last is not None and last.offset >= offset:
             return None
-        place = ReaderState.from_bytes(reader.value)
-        return SourcePosition(place.epoch, place.log_file, place.position)
+        return SourcePosition(reader.epoch, reader.log_file, reader.position)
 
     def end_before(self, offset: int) -> SourcePosition | None:
         """Read the last records before an offset."""

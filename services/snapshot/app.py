@@ -33,7 +33,7 @@ from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.schema_topic import open_schemas
-from millrace.kafka.state import newest_offset, read_state
+from millrace.kafka.state import decoded_state, newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
@@ -94,14 +94,13 @@ class _ReaderStates(threading.Thread):
 
     def _read(self) -> None:
         settings = self._settings
-        stored = read_state(settings.kafka, settings.source, "reader", undecided=False)
-        if stored is None or stored.value is None:
+        state = decoded_state(settings.kafka, settings.source, "reader", ReaderState, undecided=False)
+        if state is None:
             raise UserError(
                 f"the reader of {settings.source} has no state: start it first, so that no change is missed "
                 "while the snapshot is taken",
                 ExitCode.SETTINGS,
             )
-        state = ReaderState.from_bytes(stored.value)
         if not self._states or self._states[0].place != state.place:
             self._states.appendleft(state)
 

@@ -197,12 +197,10 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
         code, said = place.service(module, **environment)
         assert (code, said.count("\n")) == (ExitCode.DATA, 1), said
         assert said.startswith(f"error: the state in {topic} cannot be read: {name}State: 6e6f is not c3 01")
-    for command in (["verify", "raw", "/"], ["deadletter", "list"]):
+    commands = ((["verify", "raw", "/"], "Reader"), (["deadletter", "list"], "RowMapper"))
+    for command, name in (*commands, (["deadletter", "redrive"], "RowMapper")):
         said = place.command(*command, code=7).output
-        assert said.startswith("error: a state cannot be read: "), said
-        assert said.endswith("State: 6e6f is not c3 01, the start of an Avro single object\n")
-    said = place.command("deadletter", "redrive", code=7).output
-    assert said.startswith(f"error: the state in {topic} cannot be read: RowMapperState: 6e6f is not c3 01")
+        assert said.startswith(f"error: the state in {topic} cannot be read: {name}State: 6e6f is not c3 01")
     report = json.loads(place.command("doctor", "--json", code=1, **server).output)
     (found,) = [found for found in report["findings"] if found["check"] == "reader_state"]
     assert found["text"] == (
