@@ -18,7 +18,7 @@ from millrace.avro.schemas import parsed_schema
 from millrace.avro.service_state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import bytes_of, read_topic
 from millrace.runtime.settings import KafkaSettings
 
 __all__ = ["DeadLetterRecord", "Unreadable", "is_first_waiting", "read_dead_letters"]
@@ -59,14 +59,14 @@ def read_dead_letters(
     reader = _Reader(registry, topic)
     joiners: dict[bytes, ChunkJoiner] = {}  # decoder and row mapper may write theirs at the same time
     for message in read_topic(kafka, topic, start=start):
-        key, value, offset = _bytes(message.key()), _bytes(message.value()), message.offset() or 0
+        key, value, offset = bytes_of(message.key()), bytes_of(message.value()), message.offset() or 0
         headers: Mapping[str, Any] = dict(message.headers() or ())
         timestamp_ms = message.timestamp()[1]
         if HEADER_CHUNK not in headers:
             yield reader.read(offset, timestamp_ms, key, value)
             continue
         joiner = joiners.setdefault(key, ChunkJoiner())
-        chunk = _bytes(headers[HEADER_CHUNK])
+        chunk = bytes_of(headers[HEADER_CHUNK])
         if joiner.first_offset is not None and chunk.startswith(b"0/"):
             yield Unreadable(joiner.first_offset, timestamp_ms, key, "its last chunks are missing")
             joiner.reset()
@@ -121,7 +121,3 @@ class _Reader:
         if schema_id not in self._schemas:
             raise ValueError(f"its schema, {schema_id}, is none of {self._subject}")
         return self._schemas[schema_id]
-
-
-def _bytes(content: str | bytes | None) -> bytes:
-    return content if isinstance(content, bytes) else (content or "").encode()

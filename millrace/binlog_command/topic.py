@@ -13,7 +13,7 @@ from millrace.binlog_command.records import RawEvent, too_large
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, RawKey, Topics, source_problem
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.client import Message, connect
-from millrace.kafka.read import read_topic, topic_names
+from millrace.kafka.read import bytes_of, read_topic, topic_names
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, load_settings
@@ -73,7 +73,7 @@ class TopicInput:
     def _events(self) -> Iterator[RawEvent]:
         joiner = ChunkJoiner()
         for message in read_topic(self._settings, self._topic, follow=self._follow):
-            key, value = _bytes(message.key()), _bytes(message.value())
+            key, value = bytes_of(message.key()), bytes_of(message.value())
             self.done_bytes += len(value)
             headers: dict[str, Any] = dict(message.headers() or ())
             if HEADER_MARKER in headers:
@@ -119,10 +119,6 @@ def _brokers_problem(brokers: str) -> str | None:
         if colon and not port.isdecimal() and not broker.endswith("]"):
             return f"{port!r} is no port"
     return None
-
-
-def _bytes(content: str | bytes | None) -> bytes:
-    return content if isinstance(content, bytes) else (content or "").encode()
 
 
 def _text(key: bytes | None) -> str:

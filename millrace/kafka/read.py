@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arrived",
+    "bytes_of",
     "earliest_offsets",
     "end_offsets",
     "held_offsets",
@@ -134,14 +135,15 @@ def record_of(message: Message) -> Record:
     return Record(
         cast("int", message.offset()),
         message.timestamp()[1],
-        _bytes(message.key()),
+        None if message.key() is None else bytes_of(message.key()),
         message.value(),
         cast("Headers", message.headers()),
     )
 
 
-def _bytes(key: bytes | str | None) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key
+def bytes_of(content: bytes | str | None) -> bytes:
+    """Give the bytes of a key, a value or a header; none where there is none."""
+    return content.encode() if isinstance(content, str) else content or b""
 
 
 def source_topics(admin: AdminClient, source: str) -> dict[str, int]:

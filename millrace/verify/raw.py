@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from millrace.binlog.file import MAGIC
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_EXCLUDED, HEADER_MARKER, RawKey, Topics
-from millrace.kafka.read import read_topic
+from millrace.kafka.read import bytes_of, read_topic
 from millrace.log_files import file_order
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -66,7 +66,7 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piec
     at, before = 0, b""
     for message in read_topic(kafka, topic):
         headers: Mapping[str, Any] = dict(message.headers() or ())
-        raw_key, data = _bytes(message.key()), _bytes(message.value())
+        raw_key, data = bytes_of(message.key()), bytes_of(message.value())
         try:
             key = RawKey.parse(raw_key)
         except ValueError as error:
@@ -166,7 +166,3 @@ def _difference(ours: Piece, theirs: Piece, size: int) -> str | None:
             f"has {mine:02x}, the log {other:02x}"
         )
     return None
-
-
-def _bytes(content: str | bytes | None) -> bytes:
-    return content if isinstance(content, bytes) else (content or "").encode()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
@@ -29,7 +29,7 @@ from millrace.contract import SourcePosition, Topics, escape_name, versions_amon
 from millrace.ddl import Server
 from millrace.ddl.statements import ColumnSpec
 from millrace.kafka.client import Message, admin_client
-from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.read import bytes_of, read_topic, source_topics
 from millrace.mysql.connection import Flavour, MysqlConnection, Value
 from millrace.mysql.errors import SourceError
 from millrace.rowmapper.json_format import envelope_of
@@ -180,14 +180,13 @@ def compare_tables(
     source: str,
     database: str,
     tables: Sequence[str],
-    progress: Callable[[str], None] = lambda _table: None,
     later: Callable[[], Container[str]] = frozenset,
     part_of: Callable[[str, Sequence[Column]], Part] | None = None,
     history: History | None = None,
     topic_of: Callable[[str, str], str] | None = None,
     options: AvroOptions | None = None,
 ) -> Iterator[Comparison]:
-    """Yield a comparison per table; ``progress`` is told the name before each.
+    """Yield a comparison per table.
 
     The connection is used for nothing else meanwhile. Nothing may write to the tables, or it must see them as
     of one moment: then ``later`` names the transactions after it that have come until it is called.
@@ -203,7 +202,6 @@ def compare_tables(
         history = History.read(kafka, Topics(source), records.value_of, Server.parse(connection.version))
     there = source_topics(admin_client(kafka), source)
     for table in tables:
-        progress(table)
         columns = _columns(connection, database, table)
         part = Part() if part_of is None else part_of(table, columns)
         compared = [column for column in columns if column.name not in part.hidden]
@@ -218,7 +216,7 @@ def compare_tables(
             excluded = later()
             for message in itertools.chain(() if first is None else (first,), messages):
                 in_json = is_json(message.value())
-                envelope = _json_envelope(message) if in_json else records.value_of(message)
+                envelope = records.envelope_of(message)
                 if envelope is None or (envelope["transaction"] or {}).get("id") in excluded:
                     continue
                 place = envelope["source"]
@@ -232,13 +230,6 @@ def compare_tables(
                     folder.add(records.key_of(message), envelope, era)
         rows = part.of_rows(columns, _select(connection, database, table, columns))
         yield _compare(database, table, folder, rows, compared)
-
-
-def _json_envelope(message: Message) -> dict[str, Any]:
-    try:
-        return envelope_of(cast("bytes", message.value()))
-    except ValueError as error:
-        raise _unreadable(message, error) from error
 
 
 def _definition(history: History, table: tuple[str, str], source: Mapping[str, Any]) -> TableDefinition:
@@ -291,6 +282,15 @@ class Records:
     def value_of(self, message: Message) -> dict[str, Any] | None:
         """Return a message's value, None for a tombstone; raises UserError where it is no record."""
         return self._read_part(message, message.value())
+
+    def envelope_of(self, message: Message) -> dict[str, Any] | None:
+        """Return the same of a message of a row topic, which may be JSON."""
+        if not is_json(value := message.value()):
+            return self.value_of(message)
+        try:
+            return envelope_of(bytes_of(value))
+        except ValueError as error:
+            raise _unreadable(message, error) from error
 
     def key_of(self, message: Message) -> dict[str, Any] | None:
         """Return a message's key, None where it has none; raises UserError where it is no record."""
@@ -533,10 +533,6 @@ def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per
             return int(value)
         case int() if column.data_type == "time":
             return _time_text(value, column.fraction)
-        case str() if column.data_type == "decimal":
-            return Decimal(value)
-        case str() if column.data_type in _NUMBERS:
-            return int(value)
         case {"wkb": bytes(wkb), **rest}:
             return struct.pack("<I", rest.get("srid") or 0) + wkb
         case list():

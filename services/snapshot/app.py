@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState
@@ -26,7 +26,7 @@ from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState,
 from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics, versions_among
 from millrace.kafka.chunks import split
-from millrace.kafka.client import Message, connect
+from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.input import InputReader
 from millrace.kafka.pause import wait_while_paused
@@ -38,7 +38,6 @@ from millrace.kafka.topics import ensure_topics
 from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError
-from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
@@ -305,7 +304,7 @@ class _Readers:
             )
             for message in messages:
                 topic = message.topic()
-                record = _envelope(records, message)
+                record = records.envelope_of(message)
                 source = None if record is None else record["source"]
                 if record is None or source is None:
                     continue
@@ -316,17 +315,6 @@ class _Readers:
                     )
 
         return check
-
-
-def _envelope(records: Records, message: Message) -> dict[str, Any] | None:
-    """Give operation and source of a record of a row topic, None for a tombstone."""
-    value = message.value()
-    if not isinstance(value, bytes) or not value.startswith(b"{"):
-        return records.value_of(message)
-    try:
-        return envelope_of(value)
-    except ValueError as error:
-        raise UserError(f"offset {message.offset()} of {message.topic()}: {error}", ExitCode.DATA) from error
 
 
 _NOTHING: Final = _Task(SnapshotTable("", ""), SnapshotRange(), keyed=False)

@@ -544,15 +544,22 @@ def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | N
 
 
 def _missing(facts: Facts) -> Iterator[Incident]:
-    for rule, make in ((RESTORED, _restored), (SKIPPED, _skipped), (NEVER, _never)):
+    for rule in (RESTORED, *_NOT_ARRIVED):
         by_cause: dict[tuple[int, str], list[Absence]] = {}
         for one in facts.absences:
             if one.rule == rule and one.origin not in facts.shared:
                 by_cause.setdefault((one.origin, _place(facts, one)), []).append(one)
         for (origin, _), lost in sorted(by_cause.items()):
+            make = _restored if rule == RESTORED else _lacking
             incident = make(facts, origin, lost)
             if incident is not None:
                 yield incident
+
+
+_AGAIN: Final = (
+    "after the new id: makes it receive again what was written since the backup, from the position "
+    "stored with the backup. With MySQL's auto-position the new id is enough."
+)
 
 
 def _place(facts: Facts, one: Absence) -> str:
@@ -592,27 +599,17 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
         facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
     )
     dialect = Dialect.of(facts.stream_of(member))
-    incident.statements = [*incident.statements, Statement(member, dialect.again, dialect.again_why)]
+    incident.statements = [*incident.statements, Statement(member, dialect.again, _AGAIN)]
     return incident
 
 
-def _skipped(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
-    return _lacking(
-        facts, origin, lost, "Others of this origin, before and after them, have arrived.", WARNING
-    )
+_NOT_ARRIVED: Final = {
+    SKIPPED: "Others of this origin, before and after them, have arrived.",
+    NEVER: "Nothing of this origin arrives, unlike other transactions of that log.",
+}
 
 
-def _never(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
-    return _lacking(
-        facts,
-        origin,
-        lost,
-        "Nothing of this origin arrives, unlike other transactions of that log.",
-        WARNING,
-    )
-
-
-def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, severity: str) -> Incident:
+def _lacking(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
     members = facts.topology.path(facts.sources(one.stream for one in lost))
     first = members[0] if not facts.topology.ring_of(members[0]) else _place(facts, lost[0])
     tables = _tables(one.tables for one in lost)
@@ -620,8 +617,8 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, sever
         table for table in tables if all(table not in facts.tables.get(one.stream, ()) for one in lost)
     ]
     filtered = bool(tables) and len(strange) == len(tables)
+    how = _NOT_ARRIVED[lost[0].rule]
     if filtered:
-        severity = DOUBT
         how = (
             f"They change only tables of which {_and(members)} has no change at all: most likely a filter "
             "leaves them out."
@@ -633,15 +630,14 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence], how: str, sever
             first,
             f"{dialect.show};",
             "shows whether filters, IGNORE_SERVER_IDS, skipped errors or a skip counter leave them out: see "
-            f"{dialect.filters}.",
+            "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids.",
         ),
     ]
     if not filtered:
         sql = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ();\n{dialect.start};"
         statements.append(Statement(first, sql, f"if server {origin} is ignored there by mistake."))
     return Incident(
-        "filtered" if filtered else "missing",
-        severity,
+        *(("filtered", DOUBT) if filtered else ("missing", WARNING)),
         f"{_lost_at(facts, lost)} They are of server {origin}. {how}",
         [origin],
         members,
@@ -767,10 +763,6 @@ class Dialect:
         return "SHOW REPLICA STATUS" if self._replica else "SHOW SLAVE STATUS"
 
     @property
-    def filters(self) -> str:
-        return "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids"
-
-    @property
     def set_global(self) -> str:
         return "SET GLOBAL" if self.mariadb or self.version < (8, 0, 11) else "SET PERSIST"
 
@@ -792,13 +784,6 @@ class Dialect:
         if self._replica:
             return f"{self.stop};\n{self.change} SOURCE_LOG_FILE = '…', SOURCE_LOG_POS = …;\n{self.start};"
         return f"{self.stop};\n{self.change} MASTER_LOG_FILE = '…', MASTER_LOG_POS = …;\n{self.start};"
-
-    @property
-    def again_why(self) -> str:
-        return (
-            "after the new id: makes it receive again what was written since the backup, from the position "
-            "stored with the backup. With MySQL's auto-position the new id is enough."
-        )
 
     def of_channel(self, channel: str, setting: str) -> str:
         """Write a change of one of several connections."""
