@@ -38,7 +38,9 @@ def archive_topics(job: Job, spark: SparkSession, folder: str) -> dict[str, Arch
         for first in range(start, max(end, start + 1), _OFFSETS_AT_ONCE):
             last = min(first + _OFFSETS_AT_ONCE, end)
             with job.step(f"{one.part.topic}: archived to offset {last:,}"):
-                archive = append(job, one.part.between(first, last), folder, archive)
+                archive = append(
+                    spark, job.kafka, one.part.between(first, last), folder, archive, run=job.run
+                )
         assert archive is not None
         found[one.source] = Archived(archive, archive.files[len(before.files) if before else 0 :])
     return found

@@ -275,7 +275,7 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
     for frame in frames[1:]:
         union = union.union(frame)
     found = persisted(union)
-    job.faults.take(job, found)
+    job.faults.take(job.folder, found)
     return found.where("fault is null").drop(*FAULT_COLUMNS)
 
 

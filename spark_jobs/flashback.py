@@ -326,7 +326,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         outcome.read(spark.read.parquet(f"{job.folder}/undo"))
         if outcome.faults:
             for changes in changed:
-                job.faults.take(job, changes)
+                job.faults.take(job.folder, changes)
     return outcome
 
 

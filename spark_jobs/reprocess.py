@@ -35,11 +35,11 @@ from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
-from spark_jobs.common.faults import DEAD_LETTERS, read_each
+from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.files import WrittenFile, remove_others
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
-from spark_jobs.common.job import Input, Job, RawJobSettings, job_command
+from spark_jobs.common.job import Input, Job, RawJobSettings, job_command, read_each
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
 from spark_jobs.common.pieces import MOST_PIECES, Piece, defining_records
 from spark_jobs.common.places import absolute

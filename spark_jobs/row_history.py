@@ -75,7 +75,7 @@ def row_history(
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(until.place)))
     with job.step(f"changes of a row of {table}"):
         found = persisted(changes.mapInArrow(_finder(table, key, schemas), _FOUND_SCHEMA))
-        job.faults.take(job, found)
+        job.faults.take(job.folder, found)
         job.write("changes", found.where("fault is null").drop(*FAULT_COLUMNS).orderBy(*PLACE))
     return table, statements, spark.read.parquet(f"{job.folder}/changes")
 

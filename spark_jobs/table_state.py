@@ -136,7 +136,7 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
             )
         state.records = counts.keyed + counts.keyless
         if counts.faults:
-            job.faults.take(job, changes)
+            job.faults.take(job.folder, changes)
         changes = without_later(job, spark, one, changes.where("fault is null"), until)
         for row in _folded(job, table, schemas, changes, counts).collect():
             state.add(row.outcome)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,9 +25,6 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.kafka import RAW_COLUMNS, Bound, TopicSlice, resolve_slice, scan
 from spark_jobs.common.places import absolute, read_text, remove, write_text
-
-if TYPE_CHECKING:
-    from spark_jobs.common.job import Job
 
 __all__ = ["Archive", "ArchivedFile", "append", "archived_slice", "next_slice", "read_archive"]
 
@@ -199,19 +196,27 @@ def _check_follows(
         )
 
 
-def append(job: "Job", part: TopicSlice, folder: str, before: Archive | None) -> Archive:
+def append(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    part: TopicSlice,
+    folder: str,
+    before: Archive | None,
+    *,
+    run: str,
+) -> Archive:
     """Add a slice that follows an archive to it, in files in a folder of run and start; give the archive.
 
     What was written is read back before the manifest names it. Raises :class:`UserError` where another run
     has added to the archive meanwhile.
     """
-    spark, source = job.spark, part.topic.removesuffix(".raw")
+    source = part.topic.removesuffix(".raw")
     ((start, end),) = part.offsets.values()
     archive = before or Archive(f"{absolute(folder)}/{source}", part.topic, start, start)
-    name = f"{job.run}-{start}"
+    name = f"{run}-{start}"
     place = f"{archive.folder}/{name}"
     try:
-        records = scan(spark, job.kafka, part, offsets_each=_OFFSETS_PER_FILE).select(*RAW_COLUMNS)
+        records = scan(spark, options, part, offsets_each=_OFFSETS_PER_FILE).select(*RAW_COLUMNS)
         writer = records.write.option("compression", "zstd")
         writer.option("parquet.block.size", str(_ROW_GROUP_BYTES)).parquet(place)
         written = _written(spark, place, name)

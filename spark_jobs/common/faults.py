@@ -5,20 +5,14 @@ Executors pass such a record on as a line with only its position, its bytes and 
 pass the numbers and the first records to :meth:`Faults.add`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from spark_jobs.common.kafka import resolve_slice, scan
-from spark_jobs.common.lines import reason_of
 from spark_jobs.common.report import Code, Report
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from spark_jobs.common.job import Job
 
 __all__ = [
     "DEAD_LETTERS",
@@ -28,7 +22,6 @@ __all__ = [
     "RECORD_COLUMNS",
     "Fault",
     "Faults",
-    "read_each",
 ]
 
 FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
@@ -47,8 +40,6 @@ DEAD_LETTERS: Final = "deadletter"
 
 _LISTED: Final = 100
 _KEY_SHOWN: Final = 200
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,10 +73,10 @@ class Faults:
         self.number += number
         self.first = sorted([*self.first, *first])[:_LISTED]
 
-    def take(self, job: "Job", lines: "DataFrame") -> None:
+    def take(self, folder: str, lines: DataFrame) -> None:
         """Count and list those among lines that have a ``fault``, and write them into the table of all.
 
-        Records of a topic are taken once, however often a job reads it.
+        That is in ``folder``. Records of a topic are taken once, however often a job reads it.
         """
         faulty = lines.where("fault is not null").select(*FAULT_COLUMNS)
         if self.taken:
@@ -94,7 +85,7 @@ class Faults:
         if not counts:
             return
         self.taken |= counts.keys()
-        faulty.write.mode("append").parquet(f"{job.folder}/{DEAD_LETTERS}")
+        faulty.write.mode("append").parquet(f"{folder}/{DEAD_LETTERS}")
         first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(_LISTED).collect()
         self.add(
             sum(counts.values()),
@@ -121,27 +112,3 @@ class Faults:
             ["topic", "partition", "offset", "key", "reason"],
             [(one.topic, str(one.partition), one.offset, Code(one.key), one.reason) for one in self.first],
         )
-
-
-def read_each(job: "Job", topic: str, read: Callable[[bytes], T], *, key: str | None = None) -> list[T]:
-    """Read the values of a topic of one partition in their order, on the driver; of one ``key`` the last.
-
-    What cannot be read is a fault of the job.
-    """
-    part = resolve_slice(job.spark, job.kafka, topic, missing_is_empty=True)
-    if not part.count:
-        return []
-    found = scan(job.spark, job.kafka, part, whole=True).where("value is not null")
-    if key is not None:
-        found = found.where(sf.col("key").cast("string").eqNullSafe(key)).orderBy(sf.desc("offset")).limit(1)
-    counted = topic in job.faults.taken
-    job.faults.taken.add(topic)
-    values = []
-    for row in found.select("partition", "offset", "key", "value").toLocalIterator():
-        try:
-            values.append(read(bytes(row.value)))
-        except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are read
-            if not counted:
-                name = None if row.key is None else bytes(row.key)
-                job.faults.add(1, [Fault.of(topic, row.partition, row.offset, name, reason_of(error))])
-    return values

@@ -22,11 +22,12 @@ from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import click
 from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from millrace import __version__
 from millrace.avro.registry import value_subject
@@ -40,9 +41,10 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
 from millrace.text import printable
 from spark_jobs.common.archive import archived_slice, next_slice, read_archive
-from spark_jobs.common.faults import Faults
+from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
-from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice
+from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice, scan
+from spark_jobs.common.lines import reason_of
 from spark_jobs.common.places import (
     absolute,
     local_path,
@@ -63,9 +65,12 @@ __all__ = [
     "moment",
     "new_run",
     "persisted",
+    "read_each",
     "schemas_of",
     "topic_versions",
 ]
+
+T = TypeVar("T")
 
 _LONGEST_NAME: Final = 200
 
@@ -659,3 +664,27 @@ def persisted(frame: DataFrame) -> DataFrame:
     the data.
     """
     return frame.checkpoint(eager=True)
+
+
+def read_each(job: Job, topic: str, read: Callable[[bytes], T], *, key: str | None = None) -> list[T]:
+    """Read the values of a topic of one partition in their order, on the driver; of one ``key`` the last.
+
+    What cannot be read is a fault of the job.
+    """
+    part = resolve_slice(job.spark, job.kafka, topic, missing_is_empty=True)
+    if not part.count:
+        return []
+    found = scan(job.spark, job.kafka, part, whole=True).where("value is not null")
+    if key is not None:
+        found = found.where(sf.col("key").cast("string").eqNullSafe(key)).orderBy(sf.desc("offset")).limit(1)
+    counted = topic in job.faults.taken
+    job.faults.taken.add(topic)
+    values = []
+    for row in found.select("partition", "offset", "key", "value").toLocalIterator():
+        try:
+            values.append(read(bytes(row.value)))
+        except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are read
+            if not counted:
+                name = None if row.key is None else bytes(row.key)
+                job.faults.add(1, [Fault.of(topic, row.partition, row.offset, name, reason_of(error))])
+    return values

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -24,9 +24,6 @@ from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
-
-if TYPE_CHECKING:
-    from spark_jobs.common.archive import Archive
 
 __all__ = [
     "CHUNK",
@@ -71,6 +68,21 @@ _SMALLEST_LONG: Final = 1 << 31
 """Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
 
 
+class Kept(Protocol):
+    """Records of a topic of one partition before an offset, kept in a folder."""
+
+    @property
+    def folder(self) -> str:
+        """The folder."""
+
+    @property
+    def end(self) -> int:
+        """That offset."""
+
+    def scan(self, spark: SparkSession, start: int, end: int) -> DataFrame:
+        """Return the records from an offset to before another as Kafka's source has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSlice:
     """Part of a topic: for each of its partitions the first offset and the one after the last.
@@ -82,7 +94,7 @@ class TopicSlice:
     topic: str
     offsets: Mapping[int, tuple[int, int]]
     bounded: bool = False
-    archive: "Archive | None" = None
+    archive: Kept | None = None
 
     @property
     def count(self) -> int:

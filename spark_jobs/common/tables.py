@@ -36,8 +36,8 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS, read_each
-from spark_jobs.common.job import Input, Job, TableJobSettings, moment, schemas_of, topic_versions
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
+from spark_jobs.common.job import Input, Job, TableJobSettings, moment, read_each, schemas_of, topic_versions
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
@@ -316,7 +316,7 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
         sf.count_if(~good).alias("faults"),
     ).first()
     if last is not None and last["faults"]:
-        job.faults.take(job, every)
+        job.faults.take(job.folder, every)
     if last is None or last["it"] is None:
         return None
     it = last["it"]

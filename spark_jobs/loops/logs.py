@@ -411,7 +411,7 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
         for name, layout in TABLES.items()
     }
     if files["faulty"]:
-        job.faults.take(job, found["faulty"])
+        job.faults.take(job.folder, found["faulty"])
 
     def events() -> DataFrame:
         return number_laps(read_events(spark, job).where("fault is null"))

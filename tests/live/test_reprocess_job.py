@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +205,9 @@ def test_an_archive_is_read_as_the_topic_is(
     job = runs.job()
     ((start, end),) = job.inputs[0].part.offsets.values()
     middle = (start + end) // 2
-    before = append(job, job.inputs[0].part.between(start, middle), str(tmp_path), None)
+    before = append(
+        job.spark, job.kafka, job.inputs[0].part.between(start, middle), str(tmp_path), None, run=job.run
+    )
     assert (before.start, before.end) == (start, middle)
     runs.run(pieces=5, archive=str(tmp_path))
     assert (
@@ -215,7 +216,7 @@ def test_an_archive_is_read_as_the_topic_is(
     )
 
     rest = job.inputs[0].part.between(middle, end)
-    append(replace(job, run="run-second"), rest, str(tmp_path), before)
+    append(job.spark, job.kafka, rest, str(tmp_path), before, run="run-second")
     whole = runs.job(archive=str(tmp_path))
     assert whole.inputs[0].part.archive is not None
     of_topic, of_archive = count_pieces(job), count_pieces(whole)
@@ -294,9 +295,11 @@ def test_definitions_that_no_log_tells_are_given(
     ((start, end),) = job.inputs[0].part.offsets.values()
     (middle,) = chunked
     folder = str(tmp_path / "archive")
-    before = append(job, job.inputs[0].part.between(start, middle), folder, None)
+    before = append(
+        job.spark, job.kafka, job.inputs[0].part.between(start, middle), folder, None, run=job.run
+    )
     check(folder)
-    append(replace(job, run="run-second"), job.inputs[0].part.between(middle, end), folder, before)
+    append(job.spark, job.kafka, job.inputs[0].part.between(middle, end), folder, before, run="run-second")
     admin = connect(world.settings)
     for deleted in admin.delete_records([TopicPartition(world.topics.raw, 0, end)]).values():
         deleted.result()

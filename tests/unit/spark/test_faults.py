@@ -81,9 +81,6 @@ def test_without_any_the_page_says_nothing() -> None:
 
 
 def test_those_of_a_topic_are_taken_once(spark: SparkSession, tmp_path: Path) -> None:
-    class AJob:
-        folder = str(tmp_path)
-
     def lines(*topics: str) -> Any:
         layout = arrow_schema(FAULT_SCHEMA)
         rows = [
@@ -93,10 +90,9 @@ def test_those_of_a_topic_are_taken_once(spark: SparkSession, tmp_path: Path) ->
         made = [pa.array(column, part.type) for column, part in zip(columns, layout, strict=True)]
         return spark.createDataFrame(pa.table(made, schema=layout))
 
-    job: Any = AJob()
     faults = Faults()
-    faults.take(job, lines("a"))
-    faults.take(job, lines("a", "b"))
+    faults.take(str(tmp_path), lines("a"))
+    faults.take(str(tmp_path), lines("a", "b"))
     assert faults.number == 4
     assert [(one.topic, one.offset, one.key) for one in faults.first] == [
         ("a", 1, r"\xff"), ("a", 3, r"\xff"), ("b", 1, r"\xff"), ("b", 3, r"\xff"),
