@@ -46,8 +46,6 @@ from tests.stages import Registry
 if TYPE_CHECKING:
     from millrace.avro.registry import SchemaRegistry
 
-__all__ = ["CodecResult", "StageResult", "measure_codec", "measure_stages"]
-
 _BATCH = 500
 """Events, or records, that are taken at once; services take as many."""
 

@@ -17,8 +17,6 @@ from millrace.binlog.table import ResolvedTable
 from millrace.rowmapper.json_format import JsonFormat
 from millrace.stage import Output
 
-__all__ = ["main"]
-
 _RECORDS: Final = 20_000
 _RUNS: Final = 3
 _COLUMNS: Final[dict[str, tuple[ColumnType, Metadata, str | None]]] = {

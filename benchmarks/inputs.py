@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator
 
 import pymysql
 
-__all__ = ["INPUTS", "write_input"]
-
 _START = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - a DATETIME of MySQL has no zone
 _SPAN_S = 60_000_000
 _ROWS_PER_INSERT = 1000

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CpuTime", "ProcessCost", "cpu_time", "disturbance", "machine", "process_cost"]
-
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _LITTLE_CORES = 0.1
 

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["SPAWNED", "arm"]
-
 SPAWNED: Final = "MILLRACE_BENCH_SPAWNED"
 """Environment variable: when the process was started, seconds since 1970."""
 

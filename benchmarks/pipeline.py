@@ -16,19 +16,6 @@ from benchmarks.machine import CpuTime, ProcessCost, cpu_time, disturbance, proc
 from millrace.local import LocalStack
 from millrace.local.processes import Process, reserve_port
 
-__all__ = [
-    "FORMS",
-    "SERVICES",
-    "PipelineResult",
-    "Sample",
-    "measure_pipeline",
-    "median_result",
-    "running",
-    "sample",
-    "used",
-    "watch",
-]
-
 SERVICES = ("reader", "decoder", "rowmapper")
 FORMS = {"services": SERVICES, "run": ("run",)}
 """What may carry a source: its processes."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from benchmarks.codec import measure_stages
 
-__all__ = ["TO_AVRO", "measure_programs"]
-
 TO_AVRO = "to Avro"
 """From the file to the records of row topics: the services' stages in one process, without Kafka."""
 

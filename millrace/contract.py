@@ -21,36 +21,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-__all__ = [
-    "ABANDONED",
-    "GAP",
-    "HEADER_ARTIFICIAL",
-    "HEADER_CHECKSUM",
-    "HEADER_CHUNK",
-    "HEADER_EXCLUDED",
-    "HEADER_MARKER",
-    "HEADER_REDRIVEN",
-    "OF_ALL_SOURCES",
-    "RUN",
-    "SERVICES",
-    "SOURCE_CHANGED",
-    "TOPIC_NAME_LIMIT",
-    "EventKey",
-    "RawKey",
-    "ServiceTopics",
-    "SourcePosition",
-    "Topics",
-    "escape_name",
-    "first_version",
-    "key_number",
-    "log_number",
-    "source_problem",
-    "transactional_id",
-    "unescape_name",
-    "version_number",
-    "versions_among",
-]
-
 HEADER_CHUNK: Final = "chunk"
 """``i/n``, i from 0: the record is one of n pieces of an event; all have the same key and lie in order."""
 

@@ -21,8 +21,6 @@ from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import bytes_of, read_topic
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["DeadLetterRecord", "Unreadable", "is_first_waiting", "read_dead_letters"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRecord:

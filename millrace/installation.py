@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["DISTRIBUTION", "install_command"]
-
 DISTRIBUTION = "millrace-cdc"
 """The name of the distribution; the package and the command are called ``millrace``."""
 

@@ -13,8 +13,6 @@ import zstandard
 
 from millrace.text import printable
 
-__all__ = ["PACKING_ERRORS", "file_order", "is_log_name", "listed_files", "plain_name", "unpacked"]
-
 PACKING_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a packed file raises where it is damaged or cut short."""
 

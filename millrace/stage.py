@@ -10,18 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-__all__ = [
-    "Headers",
-    "Output",
-    "OutputRecord",
-    "Place",
-    "Record",
-    "Stage",
-    "State",
-    "Target",
-    "records_of_columns",
-]
-
 Headers = Sequence[tuple[str, bytes]] | None
 """Headers of a record; None where there are none, as of nearly all."""
 

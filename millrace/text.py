@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["printable", "printable_json", "shortened"]
-
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # marks, overrides and isolates of bidirectional text

@@ -35,8 +35,6 @@ from spark_jobs.common.raw_topic import cut_input, over_pieces
 from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
 from spark_jobs.windows.follow import Options, count_windows
 
-__all__ = ["count_pieces", "main"]
-
 _HOUR: Final = 3600
 _LONGEST_S: Final = 86_400
 _TOPIC: Final = OF_ALL_SOURCES["analytics"]

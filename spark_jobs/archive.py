@@ -16,8 +16,6 @@ from spark_jobs.common.archive import Archive, ArchivedFile, append, read_archiv
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.report import Bytes, Code, Report
 
-__all__ = ["Archived", "archive_topics", "main"]
-
 _OFFSETS_AT_ONCE: Final = 2_000_000
 
 

@@ -34,8 +34,6 @@ from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import check_one_source, plain_value, records_by, table_schemas
 
-__all__ = ["conformance", "main"]
-
 _SIDE_SCHEMA: Final = (
     "kind string, epoch int, number bigint, pos bigint, sub_index bigint, row int, content string"
 )

@@ -57,8 +57,6 @@ from spark_jobs.common.tables import (
     units,
 )
 
-__all__ = ["Chosen", "flashback", "main"]
-
 _HEAD: Final = b"""\
 -- What follows undoes changes, the newest first. It wants the tables as they were when it was made:
 -- %b

@@ -65,8 +65,6 @@ from spark_jobs.loops.presence import (
 from spark_jobs.loops.report import Findings, report, summary
 from spark_jobs.loops.topology import Passage, infer
 
-__all__ = ["detect", "investigate", "main", "tell"]
-
 _PASSAGES: Final = 5000
 _STRETCH: Final = 2
 _MOST_PATTERNS: Final = 200

@@ -47,8 +47,6 @@ from spark_jobs.common.raw_stream import Begun, follow_raw
 from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
 
-__all__ = ["main"]
-
 _BEGINNING: Final = SourcePosition(-1, "", 0)
 """Before all logs."""
 

@@ -38,8 +38,6 @@ from spark_jobs.common.tables import (
     records_by,
 )
 
-__all__ = ["main", "row_history"]
-
 _HISTORY_SCHEMA: Final = (
     "epoch int, number bigint, pos bigint, sub_index bigint, row int, file string, transaction string, "
     "time_ms bigint, op string, thread bigint, server_id bigint, before string, after string, changed string"

@@ -54,8 +54,6 @@ from spark_jobs.common.tables import (
     without_later,
 )
 
-__all__ = ["State", "main", "table_state"]
-
 _BUCKET_BYTES: Final = 32 << 20
 """Bytes of records that are folded together."""
 

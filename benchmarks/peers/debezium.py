@@ -17,8 +17,6 @@ from millrace.local import DatabaseServer, Kafka, LocalStack
 from millrace.local.connect import Connect
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["Debezium", "measure_debezium"]
-
 _STREAMS = "Connected to binlog at"
 _SERVER_ID = 5400
 _EXPORTED = re.compile(r"Finished exporting (\d+) records for table")

@@ -19,8 +19,6 @@ from benchmarks.pipeline import PipelineResult, watch
 from millrace.local import LocalStack
 from millrace.local.processes import Process, tail
 
-__all__ = ["measure_replication"]
-
 _SERVER_ID = 5500
 _VARIABLE = "BENCHMARK_REPLICATION"
 _SAY_EVERY_S = 0.1

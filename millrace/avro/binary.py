@@ -13,8 +13,6 @@ from typing import Any, Final
 from millrace import kernel
 from millrace.avro.schemas import Schema
 
-__all__ = ["Pack", "Writer", "array_of_strings", "long", "packer", "string", "writer"]
-
 Writer = Callable[[Any], bytes]
 """From a value to its bytes."""
 

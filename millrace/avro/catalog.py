@@ -10,8 +10,6 @@ from typing import Self
 from millrace.avro import single_object
 from millrace.binlog.table import TableDefinition
 
-__all__ = ["CatalogEntry"]
-
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:

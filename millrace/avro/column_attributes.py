@@ -18,8 +18,6 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError
 
-__all__ = ["with_attributes"]
-
 _SOURCE: Final = "__debezium.source.column"
 _SUFFIXES: Final = ("unsigned", "zerofill")
 """Attributes that are a part of a type's name."""

@@ -20,8 +20,6 @@ from millrace.binlog.columns.declaration import AvroType, Native, NativeKind
 from millrace.binlog.errors import UnsupportedError
 from millrace.selection.columns import ColumnAction, ColumnRule
 
-__all__ = ["ColumnValues"]
-
 _NULL: Final = b"\x00"
 _SOME: Final = b"\x02"
 

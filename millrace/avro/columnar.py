@@ -22,8 +22,6 @@ from millrace.avro.schemas import Schema
 if TYPE_CHECKING:
     from millrace.kernel.columns import ColumnReader
 
-__all__ = ["AvroColumns", "ColumnsError", "arrow_type", "chosen"]
-
 
 class ColumnsError(ValueError):
     """Records are none of the schema, or the schema has what a column cannot be."""

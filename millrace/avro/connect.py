@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from millrace.avro.schemas import Schema
 
-__all__ = ["connect_schema", "json_text", "own_name", "plain_schema", "shortest_float"]
-
 _TYPES: Final = {
     "int": "int32",
     "long": "int64",

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import fastavro
 
-__all__ = ["check_schema"]
-
 _DEEPEST: Final = 64
 _MOST_FREE: Final = 1_000
 _SIZES: Final = {"null": 0, "float": 4, "double": 8}

@@ -28,8 +28,6 @@ from millrace.binlog.fields import FieldType
 from millrace.binlog.grammar import Role
 from millrace.binlog.state import LogFormat
 
-__all__ = ["EventPlan", "event_plans", "field_kinds", "variable_plans"]
-
 FieldPlan = tuple[int, int, int, int, int]
 """Wire of a field, its conditions, the place of the field that these ask or that has its length, the bits
 that are asked there, and those that are no part of its own value."""

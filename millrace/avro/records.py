@@ -15,16 +15,6 @@ from millrace.avro.schemas import load_schema
 if TYPE_CHECKING:
     from millrace.avro.events import EventRecord
 
-__all__ = [
-    "NO_RECORD",
-    "DeadLetter",
-    "RecordSerializer",
-    "TransactionSerializer",
-    "deserialize",
-    "is_dead_letter_of",
-    "read_record",
-]
-
 NO_RECORD: Final = (ValueError, EOFError, IndexError, KeyError, TypeError, ArithmeticError)
 """What fastavro raises where bytes are none of the schema by which they are read."""
 

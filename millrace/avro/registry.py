@@ -36,23 +36,6 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import RegistrySettings
 from millrace.text import printable
 
-__all__ = [
-    "WIRE_PREFIX_SIZE",
-    "IncompatibleSchemaError",
-    "RegistryError",
-    "SchemaRefusedError",
-    "SchemaRegistry",
-    "SchemaStore",
-    "UnknownSchemaError",
-    "key_subject",
-    "prefix_size",
-    "schema_text",
-    "split_wire_format",
-    "value_subject",
-    "wire_prefix",
-    "without_prefix",
-]
-
 _log = get_logger(__name__)
 _PREFIX = struct.Struct(">BI")
 WIRE_PREFIX_SIZE: Final = _PREFIX.size

@@ -48,20 +48,6 @@ from millrace.contract import escape_name
 if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
 
-__all__ = [
-    "EventMetadata",
-    "Locate",
-    "Record",
-    "RowEncoder",
-    "RowsEventWriter",
-    "TableSchemas",
-    "has_this_envelope",
-    "not_of_snapshot",
-    "origin",
-    "table_schemas",
-    "truncation",
-]
-
 LOGGED: Final = "false"
 """What ``source.snapshot`` says of changes that the log has."""
 

@@ -12,8 +12,6 @@ from millrace.binlog.table import TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, State, Unknown
 
-__all__ = ["SchemaVersion"]
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:

@@ -14,8 +14,6 @@ from typing import Any
 
 import fastavro
 
-__all__ = ["NAMESPACE", "Schema", "load_schema", "parsed_schema", "schema_folder", "schema_names"]
-
 NAMESPACE = "millrace"
 """Namespace of every record in the checked-in schemas."""
 

@@ -19,28 +19,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Place
 
-__all__ = [
-    "TABLE_TOPIC_PREFIX",
-    "Continuity",
-    "DecoderState",
-    "InputRecord",
-    "LogIdentity",
-    "LogScope",
-    "OffsetRange",
-    "OutputRecord",
-    "PendingXa",
-    "PlainValue",
-    "Progress",
-    "QuarantinedTable",
-    "ReaderState",
-    "Rebuilt",
-    "RowMapperState",
-    "RowsContext",
-    "Since",
-    "TableTopic",
-    "stored_state",
-]
-
 PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
 """What a codec's state saves itself as; integers within 64 bits, dictionaries keyed by text."""
 

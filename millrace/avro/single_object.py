@@ -14,8 +14,6 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from millrace.avro.schemas import Schema, load_schema, parsed_schema
 
-__all__ = ["SingleObjectError", "decode", "encode", "schema_fingerprint"]
-
 _MARKER = b"\xc3\x01"
 _PREFIX_SIZE = len(_MARKER) + 8
 

@@ -10,8 +10,6 @@ from typing import Final, Self
 
 from millrace.avro import single_object
 
-__all__ = ["MERGED_KEY", "SnapshotChunk", "SnapshotMerged", "SnapshotRange", "SnapshotState", "SnapshotTable"]
-
 MERGED_KEY: Final = b"snapshot-merged"
 """Key of :class:`SnapshotMerged` in the state topic."""
 

@@ -26,8 +26,6 @@ from millrace.binlog.grammar import GTIDS, SILENT
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
 
-__all__ = ["Images", "UsePlan", "table_writer", "transaction_writer", "use_plans"]
-
 UsePlan = tuple[int, int, bytes]
 """Use, branch of the union of events, kinds of the event's fields; of a GTID those up to the commit time."""
 

@@ -12,21 +12,6 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.statement import Statement
 from millrace.binlog.types import EventType
 
-__all__ = [
-    "OPERATIONS",
-    "Criteria",
-    "FilePosition",
-    "GtidRange",
-    "Gtids",
-    "NamePattern",
-    "TablePattern",
-    "operation_of",
-    "parse_event_type",
-    "parse_gtids",
-    "parse_operations",
-    "parse_time",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:

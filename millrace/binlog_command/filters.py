@@ -47,8 +47,6 @@ from millrace.binlog_command.criteria import Criteria, FilePosition, operation_o
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.unmatched import Unmatched
 
-__all__ = ["Filter"]
-
 _FORMAT: Final = (FormatDescriptionEvent, StartEventV3)
 _SETTINGS: Final = (IntvarEvent, RandEvent, UserVarEvent, RowsQueryLogEvent, AnnotateRowsEvent)
 _FILE_PARTS: Final = (BeginLoadQueryEvent, AppendBlockEvent, DeleteFileEvent, ExecLoadEvent)

@@ -64,8 +64,6 @@ from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["FlashbackOptions", "FlashbackOutput"]
-
 
 @dataclass(frozen=True, slots=True)
 class FlashbackOptions:

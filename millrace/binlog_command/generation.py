@@ -3,8 +3,6 @@
 import re
 from enum import IntEnum
 
-__all__ = ["Generation", "generation_of", "version_of"]
-
 
 class Generation(IntEnum):
     """A generation of mysqlbinlog (5…, 8…) or mariadb-binlog (10…), by the version in which its text began.

@@ -26,8 +26,6 @@ from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import in_comment, sql_string
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
-__all__ = ["GtidText", "xid_text"]
-
 _GTID_AUTOMATIC = b"SET @@SESSION.GTID_NEXT= 'AUTOMATIC' /* added by mysqlbinlog */ /*!*/;\n"
 _UNKNOWN_VERSION = 999999
 _PARALLEL = (10, 1, 3)

@@ -10,8 +10,6 @@ from enum import Enum
 
 from millrace.binlog.header import HEADER_LENGTH
 
-__all__ = ["HexdumpLayout", "hexdump"]
-
 
 class HexdumpLayout(Enum):
     """Whose layout."""

@@ -34,8 +34,6 @@ from millrace.log_files import (
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["STANDARD_INPUT", "FileInput", "find_files"]
-
 STANDARD_INPUT: Final = "-"
 
 _POLL_S: Final = 0.1

@@ -40,8 +40,6 @@ from millrace.binlog_command.row_kernel import (
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable_json
 
-__all__ = ["JsonOutput", "dump", "event_fields"]
-
 Convert = Callable[[Any], Any]
 Columns = list[tuple[str, Convert, bool]]
 """Of each column its name, how its values become JSON, and whether integers and text already are."""

@@ -12,8 +12,6 @@ from millrace.binlog.encryption import KeyId, LogKeys, MariadbCipher
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["read_keys"]
-
 _KEY_LINE: Final = re.compile(
     rb"\s*(?P<id>[^#;\s]+)\s*;\s*(?P<key>(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{48}|[0-9A-Fa-f]{32})(?![0-9A-Fa-f]))"
 )

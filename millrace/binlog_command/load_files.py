@@ -5,8 +5,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["LoadFiles"]
-
 
 class LoadFiles:
     """Writes the content of files, which comes in blocks under a number, into a folder.

@@ -24,8 +24,6 @@ from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextPage, Writers
 
-__all__ = ["LoadText"]
-
 
 def _load_data(event: LoadDataEvent, infile: bytes) -> bytes:
     """Write the statement of which the event is a packed form."""

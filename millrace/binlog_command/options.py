@@ -22,8 +22,6 @@ from millrace.binlog_command.criteria import (
     parse_time,
 )
 
-__all__ = ["GroupedCommand", "Options", "option"]
-
 _SHIFTS: Final = {"": 0, "K": 10, "M": 20, "G": 30}
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -26,8 +26,6 @@ from millrace.mysql.server_log import ServerAddress, ServerLog
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["RawDownload", "last_event"]
-
 _BLOCK: Final = 1 << 20
 _MODE: Final = 0o640
 """Whoever may read a log reads the tables."""

@@ -19,16 +19,6 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.binlog.types import EventType
 
-__all__ = [
-    "MAX_UNPACKED_SIZE",
-    "LogDecoder",
-    "LogRecord",
-    "Output",
-    "RawEvent",
-    "too_large",
-    "unpacked_limit",
-]
-
 MAX_UNPACKED_SIZE: Final = 16 << 20
 """The largest event that is unpacked from little, by default: no log needs more memory than it has bytes."""
 _MAX_RATIO: Final = 16

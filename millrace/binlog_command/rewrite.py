@@ -15,8 +15,6 @@ from millrace.binlog.state import StreamState
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["DatabaseRewrite"]
-
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRewrite:

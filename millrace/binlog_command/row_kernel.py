@@ -19,18 +19,6 @@ from millrace.binlog.row_images import present_ordinals
 if TYPE_CHECKING:
     from millrace.kernel.text import RowText
 
-__all__ = [
-    "NO_ESCAPES",
-    "Around",
-    "Rows",
-    "TextColumn",
-    "TextKind",
-    "Value",
-    "counting",
-    "rows_by_kernel",
-    "value_of",
-]
-
 _ENOUGH: Final = 1 << 20
 
 NO_ESCAPES: Final = (b"",) * 256

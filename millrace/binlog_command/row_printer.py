@@ -38,16 +38,6 @@ from millrace.binlog_command.row_kernel import (
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable
 
-__all__ = [
-    "RowPrinter",
-    "comment_text",
-    "in_comment",
-    "quoted_bytes",
-    "quoted_name",
-    "sql_string",
-    "unreadable_rows",
-]
-
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _TOGETHER = 512
 """How many parts of the text of rows are written at once."""

@@ -28,8 +28,6 @@ from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["RowsText"]
-
 _OPERATIONS = {
     RowsOperation.WRITE: b"Write",
     RowsOperation.UPDATE: b"Update",

@@ -15,8 +15,6 @@ from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import Criteria, FilePosition
 
-__all__ = ["Seeker"]
-
 _EVERYWHERE: Final = 0
 _NOWHERE: Final = 1 << 64
 _NEVER_SKIPPED: Final = frozenset(

@@ -7,8 +7,6 @@ from millrace.binlog.file import MAX_EVENT_SIZE
 from millrace.binlog_command.records import RawEvent
 from millrace.mysql.server_log import PlacedPiece, ServerAddress, ServerLog, whole_events
 
-__all__ = ["ServerInput"]
-
 
 class ServerInput:
     """Reads a server's logs from the first, the named or the first after a GTID set on."""

@@ -15,8 +15,6 @@ from millrace.binlog.types import HeaderFlag, QueryFlag2
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.row_printer import quoted_name, sql_string
 
-__all__ = ["DELIMITER", "SessionText", "ended"]
-
 DELIMITER = b"/*!*/;"
 _OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
 _SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)

@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Final
 
-__all__ = ["Spool", "base64_lines"]
-
 _IN_MEMORY: Final = 4 << 20
 _PIECE: Final = 1 << 20
 _BASE64_PIECE: Final = 57 << 14  # whole lines

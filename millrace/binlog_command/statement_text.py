@@ -26,8 +26,6 @@ from millrace.binlog_command.row_printer import quoted_name
 from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
-__all__ = ["StatementText"]
-
 _NUMERIC_RESULTS = (ItemResult.REAL_RESULT, ItemResult.INT_RESULT, ItemResult.DECIMAL_RESULT)
 _CONTROLS = frozenset(
     {

@@ -25,8 +25,6 @@ from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_kernel import counting
 from millrace.text import printable
 
-__all__ = ["StatsOutput"]
-
 _EXTREMES: Final = 5
 _FRAME: Final = frozenset({StatementKind.BEGIN, StatementKind.COMMIT, StatementKind.ROLLBACK})
 

@@ -16,19 +16,6 @@ import click
 from millrace.binlog_command.spool import Spool
 from millrace.text import printable
 
-__all__ = [
-    "Buffer",
-    "Measured",
-    "coloured",
-    "deliver",
-    "note",
-    "progress",
-    "shown",
-    "tell",
-    "use_colour",
-    "use_pager",
-]
-
 
 class Buffer:
     """A stream for outputs to write to: it is passed on at once, or kept until it is taken."""

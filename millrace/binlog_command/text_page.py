@@ -19,8 +19,6 @@ from millrace.binlog_command.row_printer import in_comment
 from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
 from millrace.binlog_command.spool import Spool
 
-__all__ = ["END", "TextOptions", "TextPage", "Writers", "clock"]
-
 END = DELIMITER + b"\n"
 """What stands after each statement."""
 

@@ -13,8 +13,6 @@ from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import OPERATIONS, Criteria, operation_of
 from millrace.binlog_command.records import LogRecord
 
-__all__ = ["Unmatched"]
-
 _LISTED: Final = 10
 _KNOWN: Final = frozenset(map(int, EventType))
 _ROWS_TYPES: Final = {

@@ -42,8 +42,6 @@ from millrace.binlog_command.row_kernel import (
 )
 from millrace.text import printable
 
-__all__ = ["VerifyOutput"]
-
 _MASK = 0xFFFFFFFF
 _TOGETHER = 1000
 """How many rows are compared at once."""

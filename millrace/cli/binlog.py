@@ -49,8 +49,6 @@ from millrace.mysql.errors import SourceError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["binlog"]
-
 _FAILED: Final = 1
 _INTERRUPTED: Final = 130
 

@@ -38,8 +38,6 @@ from millrace.runtime.settings import RegistrySettings, ServiceSettings
 from millrace.text import printable, printable_json
 from services.rowmapper.redrive import redrive
 
-__all__ = ["deadletter", "redrive_in_words", "stopped_by_signals"]
-
 _ERROR_WIDTH: Final = 300
 
 

@@ -15,8 +15,6 @@ from millrace.demo.run import Demo, Options
 from millrace.local import LocalError, guard
 from millrace.runtime.logging import configure_logging
 
-__all__ = ["demo"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED: Final = 130
 _SOURCE_VARIABLE: Final = "MILLRACE_DEMO_SOURCE"

@@ -12,8 +12,6 @@ from millrace.doctor.finding import Level
 from millrace.doctor.report import as_json, as_lines, summary
 from millrace.runtime.logging import configure_logging
 
-__all__ = ["doctor"]
-
 _PIPE_WIDTH = 1_000_000
 """In a pipe a finding is one line, its advice another."""
 

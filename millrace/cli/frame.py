@@ -20,17 +20,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import CONFIG_VARIABLE, ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = [
-    "check_topics",
-    "command_settings",
-    "config_option",
-    "errors_in_words",
-    "kafka_option",
-    "option_values",
-    "source_option",
-    "topic_options",
-]
-
 _OPTIONS: Final = "millrace.settings"
 """Under which name a context keeps the settings that options give."""
 

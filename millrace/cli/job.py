@@ -21,8 +21,6 @@ from millrace.local.errors import LocalError
 from millrace.local.java import spark_environment
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["JOBS", "connector_jars", "job"]
-
 JOBS: Final = (
     "analytics",
     "archive",

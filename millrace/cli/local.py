@@ -21,8 +21,6 @@ from millrace.local.errors import LocalError
 from millrace.local.processes import tail
 from millrace.local.stack import LocalStack
 
-__all__ = ["local"]
-
 _CHECK_INTERVAL_S = 1.0
 _DOWN_TIMEOUT_S = 90
 

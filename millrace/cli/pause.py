@@ -19,8 +19,6 @@ from millrace.text import printable
 from millrace.verify.history import read_schema_history
 from services.rowmapper.pause import pause as pause_tables
 
-__all__ = ["pause", "resume"]
-
 _NOW: Final = SourcePosition(1 << 62, "", 0)
 
 

@@ -38,8 +38,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 
-__all__ = ["reprocess"]
-
 
 @click.command("reprocess")
 @source_option

@@ -34,8 +34,6 @@ from millrace.verify.history import read_schema_history
 from services.rowmapper import history
 from services.rowmapper.history import Correction
 
-__all__ = ["lines_of", "schema"]
-
 _LAST: Final = 1 << 62
 _PLACE: Final = re.compile(r"(?:(\d+):)?(.+):(\d+)")
 

@@ -6,8 +6,6 @@ import click
 
 from millrace.cli.frame import config_option
 
-__all__ = ["decoder", "reader", "rowmapper", "run"]
-
 
 def _service(name: str, what: str) -> click.Command:
     @click.command(name, help=f"{what} Settings come from the environment (MILLRACE_…) and a TOML file.")

@@ -7,8 +7,6 @@ import click
 
 from millrace.cli.frame import config_option, option_values, source_option
 
-__all__ = ["snapshot"]
-
 
 @click.command("snapshot")
 @source_option

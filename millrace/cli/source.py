@@ -35,8 +35,6 @@ from services.reader.history import missing
 from services.reader.settings import ReaderSettings, checked_start
 from services.reader.start_position import seconds_of
 
-__all__ = ["source"]
-
 _FIRST_POSITION = 4
 
 

@@ -27,8 +27,6 @@ from services.decoder import rebuild as decoder
 from services.reader import rebuild as reader
 from services.rowmapper import rebuild as rowmapper
 
-__all__ = ["state"]
-
 State = ReaderState | DecoderState | RowMapperState
 
 _KINDS: Final[dict[str, Any]] = {

@@ -19,8 +19,6 @@ from millrace.status.collect import SourceStatus, StatusSettings, collect, sourc
 from millrace.status.report import as_dict, as_lines
 from millrace.text import printable_json
 
-__all__ = ["status"]
-
 _CLEAR = "\x1b[H\x1b[2J"
 
 

@@ -24,8 +24,6 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaAndRegistrySettings, KafkaSettings
 from millrace.text import printable, printable_json
 
-__all__ = ["topic"]
-
 _SHOWN_BYTES = 64
 
 

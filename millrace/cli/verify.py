@@ -48,8 +48,6 @@ from millrace.verify.tables import (
     table_names,
 )
 
-__all__ = ["verify"]
-
 _DIFFERENT: Final = 1
 
 

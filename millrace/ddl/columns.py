@@ -14,8 +14,6 @@ from millrace.binlog.table import ColumnDefinition, kept_default
 from millrace.ddl.statements import ColumnSpec
 from millrace.ddl.tokens import NotUnderstoodError, Server, Session
 
-__all__ = ["charset_named", "charset_of", "column_definition", "converted", "has_charset"]
-
 _WIDTHS: Final = {"tinyint": 4, "smallint": 6, "mediumint": 9, "int": 11, "bigint": 20}
 _REALS: Final = frozenset({"float", "double"})
 _FRACTIONS: Final = frozenset({"time", "datetime", "timestamp"})

@@ -17,8 +17,6 @@ from millrace.ddl.columns import charset_named, charset_of, column_definition, c
 from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
 from millrace.ddl.tokens import NotUnderstoodError, Session
 
-__all__ = ["MISSING", "Known", "Missing", "State", "Unknown", "altered", "apply"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unknown:

@@ -8,8 +8,6 @@ from typing import Final
 from millrace.ddl.effects import MISSING, State, TableKey, apply
 from millrace.ddl.tokens import Session
 
-__all__ = ["definitions"]
-
 _PIECE: Final = re.compile(
     r"""
       `(?:[^`]++|``)*+` | '(?:[^'\\]++|\\.|'')*+' | "(?:[^"\\]++|\\.|"")*+"

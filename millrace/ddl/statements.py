@@ -12,38 +12,6 @@ from typing import Final, Literal, NamedTuple
 from millrace.binlog.values import value
 from millrace.ddl.tokens import NotUnderstoodError, Session, Tokens, tokenize
 
-__all__ = [
-    "AddColumn",
-    "AddIndex",
-    "AddVersioning",
-    "AlterDatabase",
-    "AlterTable",
-    "ChangeColumn",
-    "ColumnSpec",
-    "ConvertPartition",
-    "ConvertTo",
-    "CreateDatabase",
-    "CreateSequence",
-    "CreateTable",
-    "Ddl",
-    "DropColumn",
-    "DropDatabase",
-    "DropIndex",
-    "DropTables",
-    "IndexSpec",
-    "MovePartitions",
-    "Name",
-    "RenameColumn",
-    "RenameIndex",
-    "RenameTables",
-    "SetDefault",
-    "SetHidden",
-    "SetOptions",
-    "TableOptions",
-    "is_bits",
-    "parse",
-]
-
 
 class Name(NamedTuple):
     """A table; ``database`` is empty where the statement leaves it to the session."""

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_STATEMENT", "NotUnderstoodError", "Server", "Session", "Token", "Tokens", "tokenize"]
-
 MAX_STATEMENT: Final = 4 << 20
 """Characters of the longest statement that is read; 4096 columns with comments take less."""
 

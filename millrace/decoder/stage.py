@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from millrace.avro.records import RecordSerializer
     from millrace.kernel.events import EventRecordWriter
 
-__all__ = ["DecoderStage", "Format"]
-
 _LOG = get_logger(__name__)
 _FIRST_POSITION: Final = len(MAGIC)
 _MOST_JOINED: Final = 2 * HELD_BYTES

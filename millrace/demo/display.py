@@ -8,8 +8,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Display"]
-
 _LINE_INTERVAL_S: Final = 5.0
 
 

@@ -25,8 +25,6 @@ from millrace.runtime.settings import (
     load_settings,
 )
 
-__all__ = ["Endpoints", "Services", "demo_settings", "parse_address"]
-
 SERVICES: Final = ("reader", "decoder", "rowmapper")
 _WRITTEN: Final = {
     "millrace_reader_events_total": "raw events",

@@ -26,8 +26,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.tables import Comparison, Records, compare_tables, table_names
 
-__all__ = ["Demo", "Options"]
-
 _POLL_S: Final = 0.5
 _STALL_S: Final = 120
 _JOB_TIMEOUT_S: Final = 600

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-__all__ = ["MARKER_TABLE", "TABLES", "Workload"]
-
 MARKER_TABLE: Final = "runs"
 """The table whose last row is written when all else is done."""
 

@@ -9,8 +9,6 @@ from millrace.doctor.finding import Outcome, error, ok, warning
 from millrace.doctor.server import Server
 from millrace.mysql.errors import RefusedError
 
-__all__ = ["CHECKS"]
-
 _KNOWN: Final = {"MariaDB": ((10, 2), (11, 8)), "MySQL": ((5, 5), (9, 7))}
 """First and last version whose logs and dumps we know."""
 

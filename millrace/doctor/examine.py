@@ -47,8 +47,6 @@ from millrace.runtime.settings import (
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
 
-__all__ = ["Sides", "findings", "load_sides"]
-
 _KAFKA: Final = "Kafka"
 _REGISTRY: Final = "schema registry"
 _SETTINGS: Final = "settings"

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-__all__ = ["Finding", "Level", "Outcome", "error", "examine", "listed", "ok", "warning"]
-
 _LISTED: Final = 5
 
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.runtime.settings import TopicsSettings
 
-__all__ = ["CHECKS", "Cluster"]
-
 _TRANSACTION_TIMEOUT_MS: Final = 30_000
 _SAFE_COPIES: Final = 3
 _OLDEST: Final = "log.message.timestamp.before.max.ms"

@@ -12,8 +12,6 @@ from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
 from millrace.mysql.status import first_with_gtids
 
-__all__ = ["CHECKS"]
-
 _DAY_S: Final = 86_400
 _TELLS_SESSIONS: Final = (5, 7)
 _PACKET: Final = 64 << 20

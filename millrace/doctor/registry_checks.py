@@ -6,8 +6,6 @@ from typing import Final
 from millrace.avro.registry import SchemaRegistry
 from millrace.doctor.finding import Outcome, error, ok, warning
 
-__all__ = ["CHECKS"]
-
 
 def connection(registry: SchemaRegistry) -> Iterator[Outcome]:
     """Ask for something: whether it answers, and lets us in."""

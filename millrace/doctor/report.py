@@ -10,8 +10,6 @@ import click
 from millrace.doctor.finding import Finding, Level
 from millrace.text import printable, printable_json
 
-__all__ = ["as_json", "as_lines", "summary"]
-
 _COLOURS: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
 _LEVEL_WIDTH: Final = 7
 _INDENT: Final = 2 + _LEVEL_WIDTH + 2

@@ -9,8 +9,6 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.selection.rows import ConditionError, kind_of
 from millrace.selection.tables import is_excluded, wild
 
-__all__ = ["CHECKS"]
-
 Tables = Mapping[tuple[str, str], Mapping[str, str]]
 """Names of columns, with their types, by database and table."""
 

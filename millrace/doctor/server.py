@@ -12,8 +12,6 @@ from millrace.mysql.status import LogFile, binary_logs
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.text import shortened
 
-__all__ = ["Server", "Table"]
-
 _TABLES = """
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, ENGINE AS engine FROM information_schema.TABLES
     WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')

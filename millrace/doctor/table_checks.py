@@ -9,8 +9,6 @@ from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
 from millrace.rowmapper.selection import Selection
 
-__all__ = ["CHECKS"]
-
 _TRANSACTIONAL: Final = frozenset({"INNODB", "ROCKSDB", "TOKUDB", "NDBCLUSTER", "SEQUENCE"})
 _SHOWN_TO_READERS: Final = (8,)
 _CASCADES: Final = re.compile(

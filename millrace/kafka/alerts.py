@@ -13,8 +13,6 @@ from millrace.kafka.job_topic import JobTopic
 from millrace.kafka.read import read_topic
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 
-__all__ = ["ALERTS", "tell_alerts"]
-
 ALERTS: Final = OF_ALL_SOURCES["alerts"]
 _TRANSACTIONAL_ID: Final = "millrace-alerts"
 

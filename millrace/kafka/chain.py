@@ -26,8 +26,6 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import OutputRecord, Stage, records_of_columns
 
-__all__ = ["Link", "joined"]
-
 
 class Link:
     """A stage that is handed its input from memory once what lies in its topic has been taken.

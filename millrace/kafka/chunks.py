@@ -13,20 +13,6 @@ from typing import Final
 
 from millrace.contract import HEADER_CHUNK
 
-__all__ = [
-    "HELD_BYTES",
-    "BoundedJoiner",
-    "ChunkError",
-    "ChunkJoiner",
-    "LargeValue",
-    "Reread",
-    "between",
-    "chunk_header",
-    "recut",
-    "split",
-    "split_parts",
-]
-
 Headers = Sequence[tuple[str, bytes]]
 
 HELD_BYTES: Final = 16 * 1024 * 1024

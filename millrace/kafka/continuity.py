@@ -40,8 +40,6 @@ from millrace.runtime.settings import KafkaSettings
 from millrace.stage import OutputRecord as Written
 from millrace.stage import Record
 
-__all__ = ["ContinuityGuard", "TopicChangedError", "topic_ids"]
-
 _TIMEOUT_S: Final = 30.0
 _LOOK_EVERY_S: Final = 10.0
 _LOOK_TIMEOUT_S: Final = 5.0

@@ -13,16 +13,6 @@ from millrace.runtime.exit_codes import ExitCode
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "BrokerError",
-    "FencedError",
-    "InputLostError",
-    "answer_of",
-    "is_fenced",
-    "is_passing",
-    "translated",
-]
-
 T = TypeVar("T")
 _STEP_S: Final = 0.2
 

@@ -33,17 +33,6 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Output, OutputRecord, Stage
 
-__all__ = [
-    "Committer",
-    "Companion",
-    "Started",
-    "announce",
-    "begin",
-    "committed_state",
-    "run_stage",
-    "take_over",
-]
-
 _PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
 

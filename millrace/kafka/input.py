@@ -16,8 +16,6 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["InputReader", "Rereader", "committed_batches"]
-
 _LOG = get_logger(__name__)
 _LAG_EVERY_S: Final = 0.5
 _REREAD_BATCH: Final = 100

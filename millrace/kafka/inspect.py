@@ -17,8 +17,6 @@ from millrace.kafka.errors import answer_of, translated
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["ClusterView", "TopicView", "look_at_cluster"]
-
 _TIMEOUT_S: Final = 30.0
 _TOPICS_AT_A_TIME: Final = 500
 

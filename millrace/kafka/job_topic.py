@@ -10,8 +10,6 @@ from millrace.kafka.errors import translated
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 
-__all__ = ["JobTopic"]
-
 _OPEN_S: Final = 60.0
 _COMMIT_S: Final = 25.0
 _FLUSHED_BYTES: Final = 16 << 20

@@ -23,8 +23,6 @@ from millrace.kafka.read import record_of
 from millrace.runtime.logging import get_logger
 from millrace.stage import OutputRecord, Record
 
-__all__ = ["PartitionReader", "RecordWriter", "open_consumer", "open_producer"]
-
 _LOG = get_logger(__name__)
 _MAKING: Final = threading.Lock()
 _SERVE_S: Final = 0.5

@@ -8,8 +8,6 @@ from prometheus_client.registry import Collector
 
 from millrace.kafka.producer import TransactionalProducer
 
-__all__ = ["CommitMetrics"]
-
 
 class CommitMetrics(Collector):
     """How many transactions of Kafka a service has committed, and when the last."""

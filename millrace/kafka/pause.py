@@ -17,8 +17,6 @@ from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import ServiceSettings
 
-__all__ = ["pause_source", "paused_since", "resume_source", "wait_while_paused"]
-
 _LOG = get_logger(__name__)
 _KEY: Final = b"pause"
 _LOOK_S: Final = 5.0

@@ -42,8 +42,6 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, OutputRecord, Target
 
-__all__ = ["CommitPolicy", "TransactionalProducer"]
-
 _LOG = get_logger(__name__)
 _COMMIT_S: Final = 25.0
 """How long a commit may take: less than the transaction may be open."""

@@ -28,19 +28,6 @@ from millrace.stage import Headers, Record
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "arrived",
-    "bytes_of",
-    "earliest_offsets",
-    "end_offsets",
-    "held_offsets",
-    "latest_offsets",
-    "read_topic",
-    "record_of",
-    "source_topics",
-    "topic_names",
-]
-
 _TIMEOUT_S: Final = 30.0
 _SILENCE_S: Final = 60.0
 _RETRY_S: Final = 0.2

@@ -13,8 +13,6 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.kafka.errors import BrokerError, answer_of, is_passing
 
-__all__ = ["TopicsRefusedError", "refused_topics"]
-
 _TIMEOUT_S: Final = 5.0
 _GONE: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -39,8 +39,6 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 
-__all__ = ["SchemaTopic", "open_schemas", "schema_number"]
-
 _LOG = get_logger(__name__)
 _SUBJECT: Final = "subject"
 _FLUSH_S: Final = 30.0

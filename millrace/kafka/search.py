@@ -9,8 +9,6 @@ from millrace.kafka.state import held_range, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 
-__all__ = ["first_reaching", "last_before", "last_since", "last_whole", "records_between"]
-
 _FIRST_STRIDE: Final = 1000
 
 

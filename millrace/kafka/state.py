@@ -26,20 +26,6 @@ from millrace.kafka.read import arrived, earliest_offsets, held_offsets, latest_
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, Target
 
-__all__ = [
-    "HEADER_OWNER",
-    "StoredState",
-    "decoded_state",
-    "held_range",
-    "last_record",
-    "last_records",
-    "newest_offset",
-    "oldest_offset",
-    "process_name",
-    "read_state",
-    "state_key",
-]
-
 HEADER_OWNER: Final = "owner"
 _FIRST_STRIDE: Final = 256
 _BATCH: Final = 1000

@@ -28,20 +28,6 @@ from millrace.runtime.settings import TopicsSettings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "CHUNK_BYTES",
-    "LEAST_MESSAGE_BYTES",
-    "TOPIC_SPECS",
-    "TableTopicInfo",
-    "TopicInfo",
-    "TopicRefusedError",
-    "TopicSpec",
-    "another_topic",
-    "delete_records",
-    "ensure_table_topics",
-    "ensure_topics",
-]
-
 _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
 _FOREVER: Final = "-1"
 _ANY_TIME: Final = str(2**63 - 1)

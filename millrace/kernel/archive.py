@@ -10,8 +10,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
-__all__ = ["unpack"]
-
 _INSIDE: Final = "millrace/kernel/"
 
 

@@ -19,8 +19,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["BuildError", "build", "libraries", "main", "sources", "target_of", "what_is_missing"]
-
 _FOLDER = Path(__file__).parent
 _CYTHON = ("-3", "--directive", "boundscheck=True,wraparound=False,initializedcheck=True,cdivision=True")
 

@@ -31,19 +31,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from millrace.local.errors import LocalError
 
-__all__ = [
-    "Bundle",
-    "Pin",
-    "bundle",
-    "cache_folder",
-    "fetch",
-    "locked",
-    "made_folder",
-    "made_once",
-    "sha256",
-    "trusted",
-]
-
 PINS = Path(__file__).with_name("artifacts.toml")
 _PARALLEL_DOWNLOADS = 6
 _ATTEMPTS = 3

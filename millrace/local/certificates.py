@@ -13,8 +13,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-__all__ = ["write_certificates"]
-
 _VALIDITY = dt.timedelta(days=3650)
 
 

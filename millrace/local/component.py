@@ -11,8 +11,6 @@ from typing import Self
 from millrace.local.errors import ComponentDiedError, LocalError
 from millrace.local.processes import Process, WorkFolder, release_port, reserve_port
 
-__all__ = ["Component"]
-
 _START_ATTEMPTS = 3
 _POLL_S = 0.05
 

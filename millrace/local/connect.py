@@ -16,8 +16,6 @@ from millrace.local.java import find_java
 from millrace.local.kafka import Kafka
 from millrace.local.processes import Process
 
-__all__ = ["Connect"]
-
 _BUSY = frozenset({400, 404, 409, 500})
 """Statuses of a worker that has not stopped, made or found a connector yet; to POST 400 is a refusal."""
 

@@ -24,8 +24,6 @@ from millrace.mysql.address import MysqlAddress, SslMode
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-__all__ = ["DatabaseServer", "MariaDB", "MySQL"]
-
 Option = str | int | bool | None
 """A server option: its value, True for one without a value, None to leave out a default."""
 

@@ -1,7 +1,5 @@
 """What can go wrong with the local stack; each message is meant to be shown to the user as it stands."""
 
-__all__ = ["ComponentDiedError", "LocalError", "MissingLibraryError"]
-
 
 class LocalError(Exception):
     """The local stack cannot do what was asked; the message says why and what to do."""

@@ -15,8 +15,6 @@ from millrace.local import guard
 from millrace.local.artifacts import cache_folder, made_once
 from millrace.local.errors import LocalError
 
-__all__ = ["Java", "find_java", "spark_environment"]
-
 _VECTOR_MODULE = "jdk.incubator.vector"
 
 

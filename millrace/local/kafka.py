@@ -12,8 +12,6 @@ from millrace.local.errors import ComponentDiedError, LocalError
 from millrace.local.java import find_java
 from millrace.local.processes import Process
 
-__all__ = ["Kafka"]
-
 _LOG4J = """\
 Configuration:
   Appenders:

@@ -15,8 +15,6 @@ from jgo.maven import MavenContext
 
 from millrace.local.artifacts import PINS, TIMEOUT_S, Pin, sha256
 
-__all__ = ["repin"]
-
 
 def repin(*names: str) -> None:
     """Resolve the roots of these bundles, or of all, and rewrite their ``files`` in ``artifacts.toml``."""

@@ -21,8 +21,6 @@ from typing import IO, Any, TypeVar
 
 from millrace.local.errors import LocalError
 
-__all__ = ["Process", "WorkFolder", "release_port", "reserve_port", "tail"]
-
 _T = TypeVar("_T")
 
 _GUARD = Path(__file__).with_name("guard.py")

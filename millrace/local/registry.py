@@ -9,8 +9,6 @@ from millrace.local.component import Component
 from millrace.local.java import find_java
 from millrace.local.processes import Process
 
-__all__ = ["Registry"]
-
 
 class Registry(Component):
     """A schema registry whose schemas lie in a file and outlast a restart; compatibility BACKWARD."""

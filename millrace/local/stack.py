@@ -12,8 +12,6 @@ from millrace.local.kafka import Kafka
 from millrace.local.registry import Registry
 from millrace.mysql.settings import environment
 
-__all__ = ["LocalStack"]
-
 
 class LocalStack:
     """Kafka, registry and MySQL (or MariaDB), or those ``parts`` of them, started side by side.

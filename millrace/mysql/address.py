@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["MysqlAddress", "SslMode"]
-
 
 class SslMode(StrEnum):
     """How TLS is used; names and meanings are those of MySQL's own client (``--ssl-mode``)."""

@@ -27,16 +27,6 @@ from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, S
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
 
-__all__ = [
-    "CatalogReading",
-    "Definitions",
-    "enum_members",
-    "read_catalog",
-    "read_definition",
-    "read_definitions",
-    "read_tables",
-]
-
 _KEPT_BYTES: Final = 128 << 20
 """Memory that all definitions may take together."""
 _TABLE_BYTES: Final = 500

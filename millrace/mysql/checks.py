@@ -9,8 +9,6 @@ from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
 
-__all__ = ["check_primary", "check_replicas", "check_source", "check_topology"]
-
 
 def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
     """Check the settings of the server; return warnings.

@@ -19,8 +19,6 @@ from millrace.mysql.errors import LinkLostError, ProtocolError, from_server
 from millrace.mysql.packets import DumpEnd, EventPiece, EventSplitter, ServerError
 from millrace.mysql.semisync import REPLICA_VARIABLES, acknowledgement
 
-__all__ = ["WRITE_TIMEOUT_S", "Dump", "ReplicaIdentity"]
-
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 
 _NON_BLOCKING: Final = 1

@@ -21,23 +21,6 @@ decides. :func:`from_server` turns an error packet of the server into one of the
 
 from millrace.text import printable, shortened
 
-__all__ = [
-    "CONNECT",
-    "AnonymousError",
-    "DuplicateReplicaError",
-    "GapError",
-    "LinkLostError",
-    "LogMismatchError",
-    "PositionRefusedError",
-    "ProtocolError",
-    "PurgedError",
-    "RefusedError",
-    "RetriableError",
-    "SourceError",
-    "UnreachableError",
-    "from_server",
-]
-
 
 class SourceError(Exception):
     """Root of all errors of this package; what a server put into the message is shown as escapes."""

@@ -15,8 +15,6 @@ from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import LinkLostError
 from millrace.mysql.packets import DumpEnd
 
-__all__ = ["LogHead", "ServerNames", "read_head", "server_names"]
-
 _MAGIC_LENGTH: Final = 4
 _ARTIFICIAL_F: Final = 0x20
 _FLAGS_OFFSET: Final = 17

@@ -38,8 +38,6 @@ from millrace.mysql.errors import ProtocolError, RefusedError
 from millrace.mysql.wire import Wire
 from millrace.text import shortened
 
-__all__ = ["LARGEST_PACKET", "Client", "TakePackets", "tls_context"]
-
 TakePackets = Callable[[bytearray, int], tuple[int, int]]
 """Takes packets of rows off the front of what has come, of which the first is to have the number given.
 

@@ -10,8 +10,6 @@ from typing import Final
 from millrace.mysql.errors import ProtocolError
 from millrace.text import shortened
 
-__all__ = ["log_file_name"]
-
 _NOT_IN_NAMES: Final = re.compile(r"[/\\\x00-\x1f\x7f]")
 _LONGEST: Final = 512
 """Bytes of a path of a server, FN_REFLEN."""

@@ -22,8 +22,6 @@ from typing import Final, NamedTuple
 from millrace import kernel
 from millrace.mysql.errors import ProtocolError
 
-__all__ = ["HEAD_SIZE", "DumpEnd", "EventPiece", "EventSplitter", "ServerError"]
-
 HEAD_SIZE: Final = 4096
 """Bytes that the first piece of an event has at least, where the event does not come whole."""
 

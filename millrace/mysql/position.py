@@ -24,8 +24,6 @@ from millrace.mysql.errors import GapError, ProtocolError
 from millrace.mysql.names import log_file_name
 from millrace.text import shortened
 
-__all__ = ["ALTERED", "NOT_IN_FILE", "PositionTracker"]
-
 NOT_IN_FILE: Final = -1
 """The event is the dump's, not the file's: act on it, keep it out of the log."""
 

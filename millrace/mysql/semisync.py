@@ -18,14 +18,6 @@ from typing import Final, Literal
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.errors import RefusedError
 
-__all__ = [
-    "REPLICA_VARIABLES",
-    "SemiSyncFinding",
-    "acknowledgement",
-    "require_semi_sync",
-    "semi_sync_findings",
-]
-
 REPLICA_VARIABLES: Final = ("rpl_semi_sync_slave", "rpl_semi_sync_replica")
 """User variables by which a replica asks for it: of MariaDB and MySQL, and of MySQL 8.0.26 and later."""
 

@@ -26,15 +26,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, load_settings
 
-__all__ = [
-    "PlacedPiece",
-    "ServerAddress",
-    "ServerLog",
-    "follow_changes",
-    "is_server",
-    "whole_events",
-]
-
 _FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 0.5

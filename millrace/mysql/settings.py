@@ -10,8 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from millrace.mysql.address import MysqlAddress, SslMode
 from millrace.runtime.settings import SettingsGroup, parts_of
 
-__all__ = ["SCHEMES", "MysqlSettings", "environment", "values_of_url"]
-
 SCHEMES: Final = ("mysql", "mariadb")
 """Of a server's address as a URL."""
 

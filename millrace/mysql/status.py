@@ -8,8 +8,6 @@ from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.names import log_file_name
 
-__all__ = ["LogFile", "LogStatus", "binary_logs", "first_with_gtids", "gtids_at", "log_status"]
-
 _EVENTS_BEFORE_THE_FIRST: Final = 4
 """Events at the head of a file that are part of no transaction, and some to spare."""
 

@@ -24,8 +24,6 @@ from typing import Any, Final, Self
 from millrace.mysql.address import MysqlAddress
 from millrace.mysql.errors import LinkLostError, ProtocolError, RefusedError, SourceError, UnreachableError
 
-__all__ = ["Wire"]
-
 _STEP_S: Final = 0.5
 _BLOCK: Final = 64 * 1024
 _UNIX_RETRY_S: Final = 0.05

@@ -22,8 +22,6 @@ from millrace.contract import GAP
 from millrace.rowmapper.event_reader import Incoming, Marker, Unreadable
 from millrace.runtime.logging import get_logger
 
-__all__ = ["Assembler", "Step", "Transaction"]
-
 _LOG = get_logger(__name__)
 _OVERHEAD: Final = 1500
 """Bytes that the objects of one event take beside its content."""

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from millrace.kernel.rows import RowsKernel
     from millrace.kernel.transactions import TableWriter
 
-__all__ = ["Binder", "BoundTable", "Seen", "TableIncompatibleError", "TableRefusedError"]
-
 _LOG = get_logger(__name__)
 _MAX_IMAGES: Final = 256
 """Combinations of present columns that are kept per table: minimal images may have very many."""

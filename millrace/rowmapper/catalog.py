@@ -25,8 +25,6 @@ from millrace.avro.schema_version import SchemaVersion
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, Session, State, Unknown, apply
 
-__all__ = ["Catalog", "Found"]
-
 _NUMBER: Final = re.compile(r"\d+$")
 
 _KEPT: Final = 20

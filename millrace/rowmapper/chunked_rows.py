@@ -15,8 +15,6 @@ from millrace.binlog.events.rows import RowsEvent
 from millrace.binlog.row_images import present_ordinals
 from millrace.kafka.chunks import LargeValue, Reread, between
 
-__all__ = ["LargeEvent", "RowBatch", "locate_in_pieces", "row_batches"]
-
 _BATCH_BYTES: Final = 1024 * 1024
 _BATCH_ROWS: Final = 10_000
 

@@ -17,8 +17,6 @@ from millrace.rowmapper.session import DEFINING, defining_statement
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["DefiningStatements", "read_definitions"]
-
 
 def read_definitions(script: Path) -> dict[tuple[str, str], State]:
     """Read definitions; raise UserError if there are none, or one is not understood."""

@@ -22,8 +22,6 @@ from millrace.rowmapper.chunked_rows import LargeEvent
 from millrace.runtime.logging import get_logger
 from millrace.stage import Record
 
-__all__ = ["EventReader", "Incoming", "Marker", "Unreadable"]
-
 _LOG = get_logger(__name__)
 
 _IN_PIECES: Final = (

@@ -33,8 +33,6 @@ from millrace.stage import Output, OutputRecord
 if TYPE_CHECKING:
     from millrace.kernel.json_text import JsonWriter
 
-__all__ = ["JsonFormat", "envelope_of", "json_format"]
-
 _CONTENT_TYPE: Final = ("content-type", b"application/cloudevents+json; charset=UTF-8")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LAST_MS: Final = 253_402_300_799_999

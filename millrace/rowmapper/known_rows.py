@@ -33,18 +33,6 @@ from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.table import ResolvedTable, TableDefinition
 
-__all__ = [
-    "LARGEST",
-    "Image",
-    "KnownRows",
-    "Name",
-    "ReplayedRows",
-    "RowLayout",
-    "RowStore",
-    "Run",
-    "ValueTooLargeError",
-]
-
 Name = tuple[str, str]
 """Database and table, as the log has them."""
 

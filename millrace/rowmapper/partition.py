@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from millrace import kernel
 from millrace.avro.registry import without_prefix
 
-__all__ = ["murmur2", "partition_of", "partitions_of"]
-
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C

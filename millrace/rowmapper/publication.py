@@ -65,8 +65,6 @@ from millrace.stage import Headers, Output
 if TYPE_CHECKING:
     from millrace.kernel.transactions import TransactionWriter
 
-__all__ = ["Publication", "Publisher", "WaitingRows"]
-
 _LOG = get_logger(__name__)
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
 _BEGIN: Final = b"BEGIN"

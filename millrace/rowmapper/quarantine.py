@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from millrace.avro.service_state import QuarantinedTable
 from millrace.runtime.logging import get_logger
 
-__all__ = ["Quarantine"]
-
 _LOG = get_logger(__name__)
 
 

@@ -23,8 +23,6 @@ from millrace.selection.columns import ColumnAction, column_pattern
 from millrace.selection.rows import ColumnKind, Condition, ConditionError
 from millrace.selection.tables import is_excluded, is_plain, wild
 
-__all__ = ["RowFilter", "Selection"]
-
 
 class RowFilter:
     """Which rows of a table are published, and as what."""

@@ -9,8 +9,6 @@ from millrace.binlog.fields import decode_text
 from millrace.ddl import MAX_STATEMENT, Server, Session
 from millrace.rowmapper.chunked_rows import LargeEvent
 
-__all__ = ["DEFINING", "defining_statement", "session_of", "statement_text"]
-
 _EXPLICIT_TIMESTAMPS: Final = 1 << 14
 """MariaDB's flags2: explicit_defaults_for_timestamp is on."""
 

@@ -18,8 +18,6 @@ from millrace.selection.settings import (
     parts_of,
 )
 
-__all__ = ["RowMapperSettings", "RowsSettings"]
-
 
 class RowsSettings(SettingsGroup):
     """How rows are written: ``MILLRACE_ROWS_…``."""

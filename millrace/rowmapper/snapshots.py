@@ -43,8 +43,6 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Output, OutputRecord, Record, Target
 
-__all__ = ["Changes", "SnapshotMerger", "SnapshotPort"]
-
 _LOG = get_logger(__name__)
 _AT_ONCE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of chunks that are merged together, so that the events since their low places are read once."""

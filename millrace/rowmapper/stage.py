@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
     from millrace.rowmapper.snapshots import SnapshotMerger
 
-__all__ = ["Replay", "RowMapperStage"]
-
 Replay = Callable[[int, int], Iterator[Incoming | Unreadable]]
 """Reads the events from one offset to before another a second time."""
 

@@ -8,8 +8,6 @@ from millrace.binlog.columns import Column, ColumnType, codec_of
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent
 
-__all__ = ["locate_value"]
-
 
 def locate_value(
     columns: Sequence[Column], event: RowsEvent, row: int, side: int, ordinal: int

@@ -7,8 +7,6 @@ from typing import Final
 
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["SettingsError", "StopRequestedError", "UserError", "stop_of_service"]
-
 
 class UserError(Exception):
     """Ends the process with ``error: {message}`` on stderr and ``exit_code``, without a traceback."""

@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["ExitCode"]
-
 
 class ExitCode(IntEnum):
     """Exit codes of the services and commands; ``docs/operations.md`` tells what to do about each."""

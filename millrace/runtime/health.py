@@ -3,8 +3,6 @@
 import threading
 import time
 
-__all__ = ["Health"]
-
 
 class Health:
     """What ``/healthz`` and ``/readyz`` answer. The main loop calls :meth:`beat` at every turn.

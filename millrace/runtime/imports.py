@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from typing import Final
 from zipimport import zipimporter
 
-__all__ = ["forget_zips", "spare_garbage_collection", "uncollected", "without"]
-
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
 
 

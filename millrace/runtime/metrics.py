@@ -36,8 +36,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 
-__all__ = ["HttpServer", "ServiceMetrics", "new_registry"]
-
 _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
 

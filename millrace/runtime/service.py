@@ -45,8 +45,6 @@ from millrace.runtime.metrics import HttpServer, ServiceMetrics, new_registry
 from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
-__all__ = ["Service", "run_service"]
-
 S = TypeVar("S", bound=ServiceSettings)
 _LAST_S: Final = 40.0
 """How long a service that was told to stop may take: less than the chart's terminationGracePeriodSeconds."""

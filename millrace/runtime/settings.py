@@ -33,20 +33,6 @@ from pydantic_settings import (
 from millrace.contract import Topics, first_version, source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
 
-__all__ = [
-    "CONFIG_VARIABLE",
-    "EnvironmentSettings",
-    "FileSettings",
-    "KafkaAndRegistrySettings",
-    "KafkaSettings",
-    "RegistrySettings",
-    "ServiceSettings",
-    "SettingsGroup",
-    "TopicsSettings",
-    "load_settings",
-    "parts_of",
-]
-
 PREFIX = "MILLRACE_"
 CONFIG_VARIABLE = "MILLRACE_CONFIG"
 

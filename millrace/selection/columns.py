@@ -12,8 +12,6 @@ from enum import Enum
 
 from millrace.selection.tables import wild
 
-__all__ = ["ColumnAction", "ColumnRule", "ColumnRules", "column_pattern"]
-
 
 class ColumnAction(Enum):
     """What is done to a column, the one that shows least first."""

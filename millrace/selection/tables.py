@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final
 
-__all__ = ["SYSTEM_DATABASES", "TableRules", "is_excluded", "is_plain", "wild"]
-
 SYSTEM_DATABASES: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
 """Databases of the server itself: nothing in them is a user's."""
 

@@ -30,8 +30,6 @@ from millrace.binlog.table import TableDefinition, column_of
 if TYPE_CHECKING:
     from millrace.kernel.selected import Field, SelectedImages
 
-__all__ = ["SESSION", "SelectedTable", "quoted_name"]
-
 SESSION: Final = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', character_set_results = NULL",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",

@@ -14,8 +14,6 @@ from millrace.mysql.errors import RetriableError, SourceError
 from millrace.snapshot.images import SelectedTable, quoted_name
 from millrace.snapshot.watermarks import LogPosition, Watermarks, Within
 
-__all__ = ["Chunk", "TableGoneError", "TableRows", "split_key"]
-
 _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
 _NO_SUCH_TABLE: Final = (1146, 1049, 1142)

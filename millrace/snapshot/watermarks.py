@@ -28,8 +28,6 @@ from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.names import log_file_name
 from millrace.mysql.status import log_status
 
-__all__ = ["LogPosition", "Method", "Watermarks", "Within", "choose_method"]
-
 _DOING: Final = "find the place of a snapshot"
 _RETRY_S: Final = 0.05
 _PATIENCE_S: Final = 600.0

@@ -26,8 +26,6 @@ from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.settings import FileSettings, KafkaSettings, RegistrySettings
 from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
 
-__all__ = ["Hop", "ServerStatus", "Service", "SourceStatus", "StatusSettings", "collect", "sources"]
-
 _DEAD_LETTERS_LIMIT: Final = 100_000
 
 

@@ -18,8 +18,6 @@ from millrace.binlog.types import EventType
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.client import Message
 
-__all__ = ["Lag", "Step", "count", "event_step", "gtids_between", "raw_step"]
-
 _LIMIT_RECORDS: Final = 20_000
 _LIMIT_BYTES: Final = 64 << 20
 _LIMIT_S: Final = 5.0

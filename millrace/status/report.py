@@ -13,8 +13,6 @@ from millrace.status.collect import SourceStatus
 from millrace.status.lag import Lag
 from millrace.text import printable
 
-__all__ = ["as_dict", "as_lines"]
-
 _UNKNOWN: Final = "?"
 _COLUMNS: Final = ("bytes", "seconds", "transactions", "records")
 

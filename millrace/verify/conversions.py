@@ -11,8 +11,6 @@ from typing import Any, Final
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
 
-__all__ = ["Untold", "converted", "keeps_values"]
-
 
 @dataclass(frozen=True, slots=True)
 class Untold:

@@ -27,8 +27,6 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.conversions import converted, keeps_values
 
-__all__ = ["Era", "History", "Origin", "Statement", "TableHistory", "read_catalog", "read_schema_history"]
-
 _ANSI_QUOTES: Final = 4
 _UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
 _Order = tuple[int, int, int]

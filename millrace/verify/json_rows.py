@@ -18,8 +18,6 @@ from millrace.binlog.columns.declaration import AvroOptions, codec_of
 from millrace.binlog.table import ColumnDefinition, TableDefinition, column_of
 from millrace.contract import escape_name
 
-__all__ = ["JsonRows", "is_json"]
-
 _DAY: Final = dt.date(1970, 1, 1)
 _MOMENT: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a DATETIME has no zone
 _FLOAT: Final = struct.Struct("<f")

@@ -18,8 +18,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["Piece", "RawComparison", "compare_raw", "folder_log", "topic_pieces"]
-
 _BLOCK: Final = 1024 * 1024
 _FLAGS_POSITION: Final = len(MAGIC) + 17
 _IN_USE: Final = 1

@@ -23,8 +23,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.tables import Records
 
-__all__ = ["later_transactions", "take_snapshot", "wait_until_mapped"]
-
 _POLL_S: Final = 0.3
 _NUMBER: Final = re.compile(r"\d+$")
 

@@ -41,20 +41,6 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import Era, History, Origin, TableHistory
 from millrace.verify.json_rows import JsonRows, is_json
 
-__all__ = [
-    "Column",
-    "Comparison",
-    "Folder",
-    "Part",
-    "Records",
-    "added_value",
-    "compare_tables",
-    "database_names",
-    "from_server",
-    "from_topic",
-    "table_names",
-]
-
 _COMPUTED: Final = re.compile(
     r"(?i)auto_increment|generated|persistent|virtual|stored|current_timestamp|\(\)"
 )

@@ -23,8 +23,6 @@ from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
 
-__all__ = ["ADVICE", "begin", "main", "make_stage", "serializers"]
-
 _LOG = get_logger(__name__)
 
 ADVICE: Final = (

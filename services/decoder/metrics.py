@@ -8,8 +8,6 @@ from prometheus_client.registry import Collector
 
 from millrace.decoder.stage import DecoderStage
 
-__all__ = ["DecoderMetrics"]
-
 
 class DecoderMetrics(Collector):
     """The decoder's counters and gauges."""

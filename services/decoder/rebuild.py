@@ -27,8 +27,6 @@ from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, OutputRecord, Record
 from services.decoder.settings import DecoderSettings
 
-__all__ = ["Settings", "rebuild"]
-
 Settings = DecoderSettings
 
 _COMMIT_BYTES: Final = 8 * 1024 * 1024

@@ -4,8 +4,6 @@ from pydantic import Field
 
 from millrace.runtime.settings import RegistrySettings, ServiceSettings
 
-__all__ = ["DecoderSettings"]
-
 
 class DecoderSettings(ServiceSettings):
     """What the decoder needs to know."""

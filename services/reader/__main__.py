@@ -9,8 +9,6 @@ with uncollected():
     from services.reader.app import run
     from services.reader.settings import ReaderSettings
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the reader; return its exit code."""

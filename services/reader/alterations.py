@@ -18,8 +18,6 @@ from millrace.mysql.packets import EventPiece
 from millrace.rowmapper.session import DEFINING, session_of, statement_text
 from services.reader.statements import READ, may_define, read_statement
 
-__all__ = ["Alterations"]
-
 _TYPE_AT: Final = 4
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 

@@ -40,8 +40,6 @@ from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import BadChecksumError, RawStage
 
-__all__ = ["carry", "examine", "make_stage", "run"]
-
 _IDLE_WAIT_S: Final = 0.5
 _OPEN_WAIT_S: Final = 0.05
 """How long to wait for more while a source's transaction is coming in."""

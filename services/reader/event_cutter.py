@@ -10,8 +10,6 @@ from millrace.kafka.chunks import chunk_header, split
 from millrace.stage import Headers
 from services.reader.exclusion import EXCLUDED, BlankEvent
 
-__all__ = ["BAD_CHECKSUM", "Comeback", "CutEvent", "OtherBytesError", "chunks_of"]
-
 BAD_CHECKSUM: Final = (HEADER_CHECKSUM, b"bad")
 """Header of the last record of an event whose checksum does not match."""
 

@@ -20,8 +20,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import TopicsSettings
 from millrace.selection.tables import is_excluded
 
-__all__ = ["EXCLUDED", "LOOKED_AT", "BlankEvent", "RawExclusion"]
-
 EXCLUDED: Final = (HEADER_EXCLUDED, b"1")
 """Header of the records of a blanked event."""
 

@@ -24,8 +24,6 @@ from services.reader.start_position import StartPositionFinder, moved_on_purpose
 if TYPE_CHECKING:
     import io
 
-__all__ = ["EndOfFiles", "FilePlacer", "FileSource"]
-
 _LOG = get_logger(__name__)
 
 _MAGIC: Final = b"\xfebin"

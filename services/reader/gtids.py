@@ -9,8 +9,6 @@ from millrace.binlog.events.mariadb import MariadbGtidListEvent
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from services.reader.progress import Gtid
 
-__all__ = ["GtidProgress", "gtid_text"]
-
 
 class GtidProgress:
     """MySQL's set or MariaDB's position as it grows; ``known`` tells whether its beginning is."""

@@ -19,8 +19,6 @@ from millrace.binlog.state import StreamState
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.identity import LogHead
 
-__all__ = ["behind", "executed", "gtids_before", "lacking", "missing", "purged"]
-
 
 def executed(connection: MysqlConnection) -> str:
     """Return all GTIDs that a server knows to lie in its past.

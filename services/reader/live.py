@@ -47,8 +47,6 @@ from services.reader.statements import touched
 if TYPE_CHECKING:
     from services.reader.alterations import Alterations
 
-__all__ = ["LiveSource"]
-
 _LOG = get_logger(__name__)
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _FIRST_POSITION: Final = 4

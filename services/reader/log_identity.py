@@ -16,8 +16,6 @@ from millrace.mysql.identity import LogHead, ServerNames, read_head
 from millrace.mysql.status import LogFile, binary_logs
 from services.reader.gtids import GtidProgress
 
-__all__ = ["LogMismatch", "log_mismatch"]
-
 
 @dataclass(frozen=True, slots=True)
 class LogMismatch:

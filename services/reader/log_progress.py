@@ -14,8 +14,6 @@ from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
 from services.reader.progress import TransactionProgress
 
-__all__ = ["FIRST_POSITION", "LogProgress"]
-
 _LOG = get_logger(__name__)
 FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF

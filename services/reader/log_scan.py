@@ -21,8 +21,6 @@ from services.reader.start_position import StartPosition, StartPositionFinder
 if TYPE_CHECKING:
     from services.reader.alterations import Alterations
 
-__all__ = ["alterations", "creation_time", "gtids_before_position", "start_position_at"]
-
 _FIRST_POSITION: Final = 4
 _WAIT_S: Final = 1.0
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)

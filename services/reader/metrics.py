@@ -4,8 +4,6 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["ReaderMetrics"]
-
 
 class ReaderMetrics:
     """The reader's counters and gauges; hot ones are fed once per batch."""

@@ -14,8 +14,6 @@ from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
 from millrace.binlog.transaction import ROLES, role_of_statement
 from millrace.binlog.types import EventType, HeaderFlag
 
-__all__ = ["FOLLOWED", "WATCHED", "Gtid", "TransactionProgress"]
-
 _AS: Final = {
     Role.SETTING: Role.PART,
     Role.ROWS: Role.PART,

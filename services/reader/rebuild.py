@@ -24,8 +24,6 @@ from services.reader.log_progress import FIRST_POSITION
 from services.reader.metrics import ReaderMetrics
 from services.reader.stage import RawStage
 
-__all__ = ["Settings", "rebuild"]
-
 
 class Settings(ServiceSettings):
     """Where the topics of a reader are."""

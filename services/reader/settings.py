@@ -10,9 +10,6 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import ServiceSettings, TopicsSettings
 from services.reader.start_position import seconds_of
 
-__all__ = ["MysqlSettings", "ReaderSettings", "checked_start"]
-
-
 _START = re.compile(r"earliest|latest|gtid:.*|time:.*|.+:[0-9]+", re.DOTALL)
 
 

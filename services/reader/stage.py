@@ -31,8 +31,6 @@ from services.reader.progress import FOLLOWED, WATCHED
 if TYPE_CHECKING:
     from millrace.kernel.events import RawTaker
 
-__all__ = ["BadChecksumError", "Placer", "RawStage"]
-
 _LOG = get_logger(__name__)
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)

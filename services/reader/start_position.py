@@ -23,8 +23,6 @@ from millrace.binlog.types import ChecksumAlgorithm, EventType
 from services.reader.gtids import GtidProgress
 from services.reader.progress import WATCHED, TransactionProgress
 
-__all__ = ["StartPosition", "StartPositionFinder", "moved_on_purpose", "seconds_of"]
-
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _STOP: Final = int(EventType.STOP_EVENT)
 _QUERY: Final = int(EventType.QUERY_EVENT)

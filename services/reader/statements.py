@@ -10,8 +10,6 @@ from millrace.binlog.statement import StatementKind, classify
 from millrace.binlog.types import EventType
 from millrace.mysql.packets import EventPiece
 
-__all__ = ["READ", "may_define", "read_statement", "touched"]
-
 _TYPE_AT: Final = 4
 _QUERY: Final = int(EventType.QUERY_EVENT)
 _COMPRESSED: Final = int(EventType.QUERY_COMPRESSED_EVENT)

@@ -60,19 +60,6 @@ from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.row_store import SqliteRowStore, catch_up, open_row_store
 from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
 
-__all__ = [
-    "REGISTERING",
-    "Ports",
-    "RowMapper",
-    "assembled",
-    "know_rows",
-    "leave_out",
-    "main",
-    "make_stage",
-    "merge_when_idle",
-    "serializers",
-]
-
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""

@@ -33,8 +33,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Output
 from millrace.verify.history import read_catalog
 
-__all__ = ["Correction", "Settings", "corrections", "write"]
-
 Settings = RowMapperSettings
 
 _EVERY: Final = 500_000

@@ -9,8 +9,6 @@ from prometheus_client.registry import Collector
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.stage import RowMapperStage
 
-__all__ = ["RowMapperMetrics"]
-
 _COUNTERS = {
     "rows": "Row changes published.",
     "transactions": "Transactions published.",

@@ -18,8 +18,6 @@ from millrace.runtime.service import Service
 from services.rowmapper.app import assembled
 from services.rowmapper.redrive import settle
 
-__all__ = ["pause"]
-
 
 def pause(
     settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event

@@ -39,8 +39,6 @@ from millrace.runtime.service import Service
 from millrace.stage import Output, OutputRecord, Record, Target
 from services.rowmapper.app import Ports, make_stage
 
-__all__ = ["Settings", "rebuild"]
-
 Settings = RowMapperSettings
 
 _BATCH: Final = 500

@@ -44,8 +44,6 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from services.rowmapper.app import RowMapper, assembled
 
-__all__ = ["Redrive", "Redriven", "WaitingDeadLetter", "redrive", "settle", "waiting_dead_letters"]
-
 """The row mapper's own settings, so that rows are written as it writes them."""
 
 _BATCH: Final = 500

@@ -26,8 +26,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.stage import Record
 
-__all__ = ["SqliteRowStore", "catch_up", "open_row_store"]
-
 _LOG = get_logger(__name__)
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS state (id INTEGER PRIMARY KEY CHECK (id = 1), value BLOB NOT NULL);

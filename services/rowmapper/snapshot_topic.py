@@ -33,8 +33,6 @@ from millrace.stage import Output, Record
 if TYPE_CHECKING:
     from millrace.avro.records import RecordSerializer
 
-__all__ = ["SnapshotTopic", "end_of", "merger_of"]
-
 _LOG = get_logger(__name__)
 _LOOK_EVERY_S: Final = 2.0
 _SCAN_EVERY_S: Final = 0.5

@@ -43,8 +43,6 @@ from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.row_store import open_row_store
 from services.run.settings import RunSettings
 
-__all__ = ["main"]
-
 _RAW_ONLY_S: Final = 30.0
 """How long only raw events are carried at least before the registry is asked again."""
 

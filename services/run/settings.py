@@ -4,8 +4,6 @@ from millrace.rowmapper.settings import RowMapperSettings
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
 
-__all__ = ["RunSettings"]
-
 
 class RunSettings(ReaderSettings, DecoderSettings, RowMapperSettings):
     """What the three services need to know."""

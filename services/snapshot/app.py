@@ -53,8 +53,6 @@ from services.snapshot.metrics import SnapshotMetrics
 from services.snapshot.settings import SnapshotSettings
 from services.snapshot.signals import signalled_tables
 
-__all__ = ["main"]
-
 _POLL_S: Final = 0.5
 _LOG_EVERY_S: Final = 10.0
 _RETRIES: Final = 30

@@ -7,8 +7,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from millrace.avro.snapshots import SnapshotState
 
-__all__ = ["SnapshotMetrics"]
-
 
 class SnapshotMetrics(Collector):
     """How far the snapshot has come, as its state says."""

@@ -8,8 +8,6 @@ from pydantic import AfterValidator, Field, model_validator
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
 
-__all__ = ["SnapshotRowsSettings", "SnapshotSettings"]
-
 
 def _patterns(value: str) -> str:
     for pattern in filter(None, value.split(",")):

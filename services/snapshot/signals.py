@@ -8,8 +8,6 @@ whoever may write the topic could then have the server run any expression.
 import json
 from typing import Any, Final
 
-__all__ = ["signalled_tables"]
-
 _EXECUTE: Final = "execute-snapshot"
 _FORM: Final = f'{{"type": "{_EXECUTE}", "data": {{"data-collections": ["DATABASE.TABLE"]}}}}'
 _MOST: Final = 1000

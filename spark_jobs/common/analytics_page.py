@@ -15,8 +15,6 @@ from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Bytes, Code, Report
 from spark_jobs.common.statistics import LOOKED_AT
 
-__all__ = ["Results", "lines", "report"]
-
 _BARS: Final = 12
 _LINES: Final = 5
 _OPERATIONS: Final = ("insert", "update", "delete")

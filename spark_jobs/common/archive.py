@@ -26,8 +26,6 @@ from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.kafka import RAW_COLUMNS, Bound, TopicSlice, resolve_slice, scan
 from spark_jobs.common.places import absolute, read_text, remove, write_text
 
-__all__ = ["Archive", "ArchivedFile", "append", "archived_slice", "next_slice", "read_archive"]
-
 _SCHEMA: Final = (
     "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"

@@ -15,24 +15,6 @@ from typing import Final
 
 from millrace.text import printable
 
-__all__ = [
-    "SERIES_COLOURS",
-    "Series",
-    "bars",
-    "column_width",
-    "columns",
-    "count",
-    "duration",
-    "escape",
-    "fill",
-    "legend",
-    "ranked",
-    "size",
-    "ticks",
-    "times",
-    "usual_span",
-]
-
 SERIES_COLOURS: Final = 8
 """How many colours the page defines; further series share the last one."""
 

@@ -20,8 +20,6 @@ from millrace.binlog.events import (
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.types import EventType
 
-__all__ = ["CONTENT_TYPES", "DIGESTS", "digest", "statement_digest"]
-
 DIGESTS: Final = 1 << 61
 """Digests, and sums of them, are below this number."""
 

@@ -32,8 +32,6 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.stage import Output, OutputRecord, Record, Target, records_of_columns
 
-__all__ = ["Decoding", "RawDecoder", "Written"]
-
 _UNBOUNDED: Final = 1 << 31
 """No record that is made here goes to Kafka, so none is cut; an event is held whole."""
 

@@ -37,20 +37,6 @@ if TYPE_CHECKING:
     from millrace.avro.registry import SchemaStore
     from spark_jobs.common.job import Job
 
-__all__ = [
-    "EVENT_SCHEMA",
-    "OPERATIONS",
-    "TABLE_MAP_POST_HEADER",
-    "arrow_schema",
-    "decode_events",
-    "event_deserializer",
-    "gtids_of",
-    "read_events",
-    "read_record",
-    "type_name",
-    "valid_text",
-]
-
 EVENT_SCHEMA: Final = (
     "source string, offset bigint, raw_key string, epoch int, log_file string, position bigint, "
     "sub_index bigint, server_id bigint, timestamp bigint, type string, size bigint, "

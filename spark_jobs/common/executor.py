@@ -16,8 +16,6 @@ from millrace.local.errors import LocalError
 from millrace.local.java import find_java
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["java_arguments", "main"]
-
 _JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 _MAIN: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTIONS: Final[Mapping[str, str]] = {

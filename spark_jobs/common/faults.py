@@ -14,16 +14,6 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.common.report import Code, Report
 
-__all__ = [
-    "DEAD_LETTERS",
-    "FAULT_COLUMNS",
-    "FAULT_SCHEMA",
-    "NO_FAULT",
-    "RECORD_COLUMNS",
-    "Fault",
-    "Faults",
-]
-
 FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
 """A record that cannot be read: its place, its bytes, and why; ``fault`` is null in lines of others."""
 

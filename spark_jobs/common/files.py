@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-__all__ = ["ParquetFiles", "WrittenFile", "days", "file_system", "remove_others"]
-
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from millrace.text import printable, shortened
 
-__all__ = ["LONGEST", "fingerprint"]
-
 LONGEST: Final = 400
 """Characters of a fingerprint."""
 

@@ -20,16 +20,6 @@ from spark_jobs.common.job import Job
 from spark_jobs.common.kafka import stream
 from spark_jobs.common.places import absolute
 
-__all__ = [
-    "Arrived",
-    "Pace",
-    "check_endless",
-    "check_no_archive",
-    "checkpoint",
-    "follow_options",
-    "follow_topics",
-]
-
 _MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
 

@@ -36,8 +36,6 @@ from pyspark.sql.types import (
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 
-__all__ = ["IcebergTables", "Slice", "open_catalog", "united"]
-
 _DEAD_LETTERS: Final = "deadletter"
 """A table of what is made of the log into rows; those of rows themselves have a point in their names."""
 

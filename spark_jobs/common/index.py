@@ -16,8 +16,6 @@ from millrace import __version__
 from millrace.text import shortened
 from spark_jobs.common.report import GENERATOR, Link, Mood, Report
 
-__all__ = ["INDEX", "Listed", "index_page", "is_ours", "reports_in"]
-
 INDEX: Final = "index.html"
 
 _MOST: Final = 1000

@@ -56,20 +56,6 @@ from spark_jobs.common.places import (
 from spark_jobs.common.report import Report
 from spark_jobs.common.session import SparkSettings, Steps, spark_session
 
-__all__ = [
-    "Job",
-    "JobSettings",
-    "RawJobSettings",
-    "TableJobSettings",
-    "job_command",
-    "moment",
-    "new_run",
-    "persisted",
-    "read_each",
-    "schemas_of",
-    "topic_versions",
-]
-
 T = TypeVar("T")
 
 _LONGEST_NAME: Final = 200

@@ -25,24 +25,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = [
-    "CHUNK",
-    "CHUNKS_APART",
-    "NO_CHUNK",
-    "RAW_COLUMNS",
-    "RECORD_SCHEMA",
-    "Bound",
-    "TopicSlice",
-    "headers_of",
-    "kafka_options",
-    "parse_bound",
-    "parse_duration",
-    "read_records",
-    "resolve_slice",
-    "scan",
-    "stream",
-]
-
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
 """A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time.
 

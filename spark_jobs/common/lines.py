@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from millrace.text import printable, shortened
 
-__all__ = ["Line", "batch_of", "read_lines", "reason_of", "rows_of"]
-
 Line = tuple[Any, ...]
 
 _SHOWN: Final = 300

@@ -20,8 +20,6 @@ from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile, days
 
-__all__ = ["Gtids", "Outcome", "PieceWriter", "records_of", "write_dead_letters"]
-
 _ROWS: Final = 128 * 1024
 _BYTES: Final = 32 << 20
 _ALL_BYTES: Final = 128 << 20

@@ -30,18 +30,6 @@ from millrace.rowmapper.session import DEFINING
 from millrace.stage import Record
 from spark_jobs.common.kafka import TopicSlice, headers_of, scan
 
-__all__ = [
-    "MOST_PIECES",
-    "Bucket",
-    "Piece",
-    "cut",
-    "cuts_between",
-    "defining_records",
-    "is_whole",
-    "read_pieces",
-    "spans_between",
-]
-
 _BUCKETS: Final = 4096
 """About so many positions are examined where the topic may be divided."""
 

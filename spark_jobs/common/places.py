@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-__all__ = ["absolute", "local_path", "read_text", "remove", "seen_by_executors", "write_file", "write_text"]
-
 
 def local_path(path: str) -> Path | None:
     """Give a path on this machine; None where it is elsewhere."""

@@ -26,8 +26,6 @@ from spark_jobs.common.pieces import Piece
 from spark_jobs.common.places import read_text, write_text
 from spark_jobs.common.raw_topic import cut_input, described_at, first_place, whole_stretch
 
-__all__ = ["Begun", "follow_raw"]
-
 _POSITION: Final = "millrace.json"
 _LEAST_OFFSETS: Final = 20_000
 """Fewer, of what has arrived, are not worth a pass to cut them."""

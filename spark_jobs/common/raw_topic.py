@@ -33,22 +33,6 @@ from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, is_whole, read_pie
 if TYPE_CHECKING:
     from spark_jobs.common.job import Input, Job
 
-
-__all__ = [
-    "CarriedSettings",
-    "PieceTaker",
-    "Walk",
-    "cut_input",
-    "described_at",
-    "find_pieces",
-    "first_place",
-    "over_pieces",
-    "prepare_worker",
-    "read_piece",
-    "read_spans",
-    "whole_stretch",
-]
-
 _GROUP: Final = "millrace-job"
 _OFFSETS_PER_PIECE: Final = 500_000
 _PIECE_BYTES: Final = 64 << 20

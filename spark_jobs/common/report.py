@@ -13,8 +13,6 @@ from typing import Final
 
 from spark_jobs.common.charts import count, escape, size
 
-__all__ = ["GENERATOR", "Bytes", "Cell", "Code", "Link", "Mood", "Report"]
-
 GENERATOR: Final = '<meta name="generator" content="Millrace">'
 """The contents of the head of each page."""
 

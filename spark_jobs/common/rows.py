@@ -22,13 +22,6 @@ from spark_jobs.common.content import digest
 from spark_jobs.common.events import TABLE_MAP_POST_HEADER, arrow_schema
 from spark_jobs.common.transactions import INSTANCE
 
-__all__ = [
-    "TableRows",
-    "contradictions",
-    "row_states",
-    "with_table_maps",
-]
-
 _PARTIAL: Final = EventType.PARTIAL_UPDATE_ROWS_EVENT.name
 _ROW_PARTS: Final = ["definition", "before_bits", "after_bits", "type", "images"]
 _INSTANCE_SCHEMA: Final = "source string, epoch int, transaction string, lap bigint"

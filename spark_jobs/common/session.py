@@ -23,8 +23,6 @@ from pyspark.sql import SparkSession
 from millrace.runtime.settings import SettingsGroup
 from millrace.text import printable
 
-__all__ = ["SparkSettings", "Steps", "spark_session"]
-
 _ARROW_BATCH_BYTES: Final = 16 << 20
 _MEMORY_MIB: Final = 2048
 _POLL_S: Final = 0.5

@@ -54,8 +54,6 @@ from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.fingerprint import fingerprint
 from spark_jobs.common.outcome import Outcome, write_dead_letters
 
-__all__ = ["LOOKED_AT", "NAMED_TABLES", "TABLES", "PieceStatistics"]
-
 LOOKED_AT: Final = 8
 """Rows of each event whose values are examined."""
 

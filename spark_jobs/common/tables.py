@@ -42,34 +42,6 @@ from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
 
-__all__ = [
-    "CHANGE_SCHEMA",
-    "PLACE",
-    "Counts",
-    "Log",
-    "Moment",
-    "Reached",
-    "Table",
-    "changes_of",
-    "check_one_source",
-    "counts_of",
-    "has_gtid",
-    "has_one_key",
-    "order_of",
-    "parse_gtids",
-    "parse_key",
-    "parse_moment",
-    "parse_tables",
-    "place_column",
-    "place_of",
-    "plain_value",
-    "reach",
-    "reach_or_none",
-    "records_by",
-    "units",
-    "without_later",
-]
-
 _PLAIN_OPTIONS: Final = {
     "decimal": ("decimal", "string"),
     "temporal": ("logical",),

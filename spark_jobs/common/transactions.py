@@ -11,8 +11,6 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-__all__ = ["BEFORE", "INSTANCE", "number_laps", "tells_gtid"]
-
 INSTANCE: Final = ("source", "epoch", "transaction", "lap")
 """What tells one occurrence of a transaction from all others."""
 

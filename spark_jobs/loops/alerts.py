@@ -14,8 +14,6 @@ from typing import Any
 from millrace import __version__
 from spark_jobs.loops.incidents import Incident, as_dict
 
-__all__ = ["alert_id", "new_alerts"]
-
 
 def alert_id(one: Incident) -> str:
     """Name the cause of an incident."""

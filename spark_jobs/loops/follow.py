@@ -15,8 +15,6 @@ from spark_jobs.common.follow import Arrived, Pace, follow_topics
 from spark_jobs.common.job import Input, Job, JobSettings, new_run, schemas_of
 from spark_jobs.common.kafka import resolve_slice
 
-__all__ = ["follow"]
-
 
 def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta) -> None:
     """Call ``look`` with a job on each stretch; where it was stopped, it resumes.

@@ -14,17 +14,6 @@ from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
 from spark_jobs.loops.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
 from spark_jobs.loops.topology import Topology
 
-__all__ = [
-    "Absence",
-    "Facts",
-    "Incident",
-    "Repeat",
-    "Statement",
-    "Turned",
-    "find_incidents",
-    "shared_ids",
-]
-
 CRITICAL, WARNING, DOUBT = "critical", "warning", "doubt"
 _SEVERITIES: Final = (CRITICAL, WARNING, DOUBT)
 _IN_FLIGHT_S: Final = 30
@@ -255,7 +244,7 @@ def _of_absences(
     statements = []
     free = max(facts.ids, default=0) + 1
     for member in owners[1:] or owners:
-        dialect = Dialect.of(facts.stream_of(member))
+        dialect = _Dialect.of(facts.stream_of(member))
         sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
         why = (
             f"gives {member} a unique id; set it in its configuration file, too; {free} is free in these "
@@ -395,7 +384,7 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
 def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statement]:
     member = members[0]
     stream = facts.stream_of(member)
-    dialect = Dialect.of(stream)
+    dialect = _Dialect.of(stream)
     own = stream.own[-1] if stream.own else None
     back = f"{own}" if own is not None else "its own id"
     ignored = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ({origin});\n{dialect.start};"
@@ -463,7 +452,7 @@ def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator
 
 
 def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
-    dialect = Dialect.of(facts.stream_of(member))
+    dialect = _Dialect.of(facts.stream_of(member))
     way = ways[-1] if ways else "the second path"
     ids = ", ".join(map(str, origins))
     sql = dialect.of_channel(way, f"IGNORE_SERVER_IDS = ({ids})")
@@ -505,7 +494,7 @@ def _reused(facts: Facts) -> Iterator[Incident]:
                 f"it drops events with its own id; {_and(others)}, having executed these GTIDs, skipped "
                 "what they stand for now."
             )
-            statements.append(Statement(member, Dialect.of(facts.stream_of(member)).read_only, _REBUILD))
+            statements.append(Statement(member, _Dialect.of(facts.stream_of(member)).read_only, _REBUILD))
         yield Incident(
             kind,
             severity,
@@ -598,7 +587,7 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
     incident = _of_absences(
         facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
     )
-    dialect = Dialect.of(facts.stream_of(member))
+    dialect = _Dialect.of(facts.stream_of(member))
     incident.statements = [*incident.statements, Statement(member, dialect.again, _AGAIN)]
     return incident
 
@@ -624,7 +613,7 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
             "leaves them out."
         )
     transactions = max(one.transactions for one in lost)
-    dialect = Dialect.of(facts.stream_of(first))
+    dialect = _Dialect.of(facts.stream_of(first))
     statements = [
         Statement(
             first,
@@ -660,7 +649,7 @@ def _turned(facts: Facts) -> Iterator[Incident]:
         by_stream.setdefault(one.stream, []).append(one)
     for stream, found in sorted(by_stream.items()):
         member = facts.source(stream)
-        dialect = Dialect.of(facts.streams[stream])
+        dialect = _Dialect.of(facts.streams[stream])
         transactions = sum(one.transactions for one in found)
         yield Incident(
             "another order",
@@ -728,14 +717,14 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class _Dialect:
     """How a server wants its statements."""
 
     mariadb: bool
     version: tuple[int, ...]
 
     @classmethod
-    def of(cls, stream: Stream) -> "Dialect":
+    def of(cls, stream: Stream) -> "_Dialect":
         """Read a server's version; without one, that of MySQL 8."""
         numbers = tuple(int(part) for part in re.findall(r"\d+", stream.version)[:3])
         return cls("mariadb" in stream.version.lower(), numbers or (8, 4, 0))

@@ -24,8 +24,6 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.loops.presence import owner_count
 
-__all__ = ["REPEATED", "REUSED", "UNDECIDABLE", "judge", "repeats", "suspects", "with_clocks"]
-
 REPEATED: Final = "repeated"
 REUSED: Final = "GTID used twice"
 UNDECIDABLE: Final = "undecidable"

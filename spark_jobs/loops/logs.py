@@ -55,8 +55,6 @@ from spark_jobs.loops.presence import HEADS
 if TYPE_CHECKING:
     from spark_jobs.common.job import Input, Job
 
-__all__ = ["TABLES", "LogReader", "Logs", "events_of", "read_logs"]
-
 TABLES: Final[Mapping[str, str]] = {
     "transactions": (
         "source string, epoch int, transaction string, lap bigint, by_gtid boolean, events bigint, "

@@ -16,8 +16,6 @@ from millrace.binlog.types import EventType
 from spark_jobs.common.rows import row_states
 from spark_jobs.common.transactions import INSTANCE
 
-__all__ = ["LEAST_TURNS", "SHORT_S", "TURNS", "Contest", "contests", "turns"]
-
 SHORT_S: Final = 10
 """So many seconds may lie between two updates, by the times in the log."""
 

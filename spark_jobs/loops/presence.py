@@ -32,27 +32,6 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.types import EventType
 
-__all__ = [
-    "HEADS",
-    "NEVER",
-    "OWN",
-    "RESTORED",
-    "SHARED_ID",
-    "SKIPPED",
-    "Claim",
-    "Stream",
-    "absences",
-    "claims",
-    "executed_before",
-    "find_streams",
-    "order_of",
-    "owner_count",
-    "pairs",
-    "presence",
-    "sign",
-    "stream_frame",
-]
-
 SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
 
 HEADS: Final = tuple(

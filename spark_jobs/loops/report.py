@@ -12,8 +12,6 @@ from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
 from spark_jobs.loops.ring import draw
 
-__all__ = ["Findings", "report", "summary", "verdict"]
-
 _SHOWN: Final = 25
 _MANY: Final = 3
 _LACKING: Final = frozenset({"duplicate server id", "restored member", "missing", "filtered"})

@@ -11,8 +11,6 @@ from typing import Final
 
 from spark_jobs.common.charts import escape
 
-__all__ = ["draw"]
-
 _WIDTH, _HEIGHT = 420, 310
 _FLAT: Final = (85, 140)
 """Top and height of the drawing where two members lie side by side."""

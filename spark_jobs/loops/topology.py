@@ -12,8 +12,6 @@ from itertools import pairwise, permutations
 from statistics import median
 from typing import Final
 
-__all__ = ["Passage", "Topology", "infer"]
-
 _ALL_ORDERS: Final = 7
 """Up to so many members all orders of a ring are tried: 720."""
 _BACKWARDS: Final = 1e9

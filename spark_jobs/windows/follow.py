@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from millrace.runtime.metrics import HttpServer
     from spark_jobs.windows.metrics import WindowMetrics
 
-__all__ = ["Options", "count_windows", "record_key"]
-
 _SHOWN: Final = 100
 _SHOWN_LOOKS: Final = 2
 """For how many windows and looks metrics show the window that was closed last: longer, nothing is new."""

@@ -14,8 +14,6 @@ from prometheus_client.registry import Collector
 
 from spark_jobs.windows.window import OPERATIONS, Looked, Totals, Window, Windows, shown_tables
 
-__all__ = ["WindowMetrics"]
-
 _PREFIX: Final = "millrace_analytics"
 _OTHER: Final = ("", "other")
 _COUNTERS: Final = {

@@ -11,8 +11,6 @@ from spark_jobs.common.pieces import is_whole
 from spark_jobs.common.statistics import TABLES, PieceStatistics
 from spark_jobs.windows.window import UNDATED, Window
 
-__all__ = ["WindowStatistics"]
-
 _COLUMNS: Final = {
     name: [column.split()[0] for column in TABLES[name].split(", ")]
     for name in ("counts", "transactions", "ddl")

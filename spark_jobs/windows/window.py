@@ -15,8 +15,6 @@ from typing import Any, Final, Self
 
 from millrace import __version__
 
-__all__ = ["OPERATIONS", "UNDATED", "Lag", "Totals", "Window", "Windows", "shown_tables"]
-
 OPERATIONS: Final = ("insert", "update", "delete")
 
 UNDATED: Final = -1

@@ -23,8 +23,6 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.transaction import TransactionEnd
 from millrace.binlog.types import EventType
 
-__all__ = ["EventDeserializer", "EventRecord"]
-
 Read = Callable[[bytes, int], tuple[Any, int]]
 _ESCAPED: Final = re.compile(f"{ESCAPE}(.)", re.DOTALL)
 

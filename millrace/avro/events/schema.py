@@ -10,16 +10,6 @@ from millrace.binlog.declaration import DeclaredField, declared_fields
 from millrace.binlog.events import EVENTS, UnknownEvent
 from millrace.binlog.fields import FieldType, Kind
 
-__all__ = [
-    "HEAD",
-    "SCHEMA_NAME",
-    "HeadField",
-    "binlog_event_schema",
-    "by_kind",
-    "event_branches",
-    "event_classes",
-]
-
 T = TypeVar("T")
 
 SCHEMA_NAME: Final = "BinlogEvent"

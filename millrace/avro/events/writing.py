@@ -23,8 +23,6 @@ from millrace.binlog.types import EventType
 if TYPE_CHECKING:
     from millrace.kernel.events import EventRecordWriter
 
-__all__ = ["ESCAPE", "RECURRING_SIZE", "EventSerializer"]
-
 Write = Callable[[Any], bytes]
 _SIGN_BIT: Final = 1 << 63
 ESCAPE: Final = "\ufdd0"
