@@ -19,9 +19,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Place
 
-PlainValue = None | bool | int | float | bytes | str | list["PlainValue"] | dict[str, "PlainValue"]
-"""What a codec's state saves itself as; integers within 64 bits, dictionaries keyed by text."""
-
 TABLE_TOPIC_PREFIX: Final = b"rowmapper:"
 """How the keys of :class:`TableTopic` begin in the state topic."""
 

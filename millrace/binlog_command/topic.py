@@ -18,8 +18,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, load_settings
 
-SCHEME = "kafka"
-
 
 class _Settings(EnvironmentSettings):
     """How Kafka is reached, as the services have it."""

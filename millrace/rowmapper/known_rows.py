@@ -272,8 +272,6 @@ class KnownRows:
         self.stop: tuple[int, int, int] | None = None
         self.completed = 0
         """Rows of which columns were filled in, since this process has started."""
-        self.contradicted = 0
-        """Known rows that an image contradicted, and that were forgotten."""
         self._store = store
         self._selects = selects
         self._chosen: dict[Name, bool] = {}
@@ -468,7 +466,6 @@ class KnownRows:
             return before, after
         known = self.find(layout, key)
         if known is not None and layout.contradict(known, before):
-            self.contradicted += 1
             known = None
         old = before if known is None else _over(known, before)
         if after is None:

@@ -23,8 +23,6 @@ _NARROW: Final = 380
 """Width of the form that a telephone shows: text is as large as in the wide one there."""
 _COLUMN_AREA: Final = 220
 _LEFT, _TOP, _BOTTOM = 64, 12, 28
-_BAR_HEIGHT, _BAR_STEP, _BAR_LABEL, _BAR_VALUE = 18, 26, 250, 110
-_LABEL_CHARACTERS: Final = 31
 _MOST_COLUMNS: Final = 120
 _MINUTE: Final = 60
 _DAY: Final = 86_400
@@ -191,27 +189,6 @@ def _columns(  # noqa: PLR0917 - a chart, and its form
         place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 18}"'
         parts.append(f'<text class="axis" {place} text-anchor="middle">{escape(labels[i])}</text>')
     return _svg(title, bottom + _BOTTOM, parts, across, form)
-
-
-def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> str:
-    """Return a chart of stacked horizontal bars, the total written after each."""
-    totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
-    scale = (_WIDTH - _BAR_LABEL - _BAR_VALUE) / max([*totals, 1])
-    parts = []
-    for i, label in enumerate(labels):
-        top = float(i * _BAR_STEP + 4)
-        middle = top + _BAR_HEIGHT * 0.72
-        short = label if len(label) <= _LABEL_CHARACTERS else "…" + label[1 - _LABEL_CHARACTERS :]
-        parts.append(f'<text class="name" x="{_BAR_LABEL - 10}" y="{middle:.1f}" text-anchor="end">')
-        parts.append(f"{escape(short)}<title>{escape(label)}</title></text>")
-        left = float(_BAR_LABEL)
-        for n, one in enumerate(series):
-            if value := one.values[i]:
-                width = max(value * scale, 1.0)
-                parts.append(_rect((left, top), width, _BAR_HEIGHT, n, f"{label}: {one.name} {count(value)}"))
-                left += width
-        parts.append(f'<text class="axis" x="{left + 8:.1f}" y="{middle:.1f}">{count(totals[i])}</text>')
-    return _svg(title, len(labels) * _BAR_STEP + 8, parts)
 
 
 def ranked(

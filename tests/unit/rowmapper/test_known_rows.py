@@ -345,9 +345,8 @@ def test_an_image_that_contradicts_what_is_known_wins(tmp_path):
     log.begin().insert_m((1, "a", 1)).commit()
     log.begin().update_m(((1, "other", 2), (1, "b", 2)), before=ID | NOTE).commit()
     made = world(log, tmp_path)
-    stage = made.run()
+    made.run()
     assert changes(made)[-1] == ("u", (1, "other", None), (1, "b", None), ["more"], ["more"])
-    assert stage._publisher.known.contradicted == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 
 from spark_jobs.common.charts import (
     Series,
-    bars,
     column_width,
     columns,
     duration,
@@ -87,7 +86,6 @@ def test_gaps_are_filled() -> None:
 def test_nothing_to_show() -> None:
     assert fill({}, MINUTE) == ([], {})
     ET.fromstring(columns("none", [], [], []))
-    ET.fromstring(bars("none", [], []))
 
 
 def test_times_say_the_day_only_where_it_matters() -> None:
@@ -107,16 +105,6 @@ def test_columns_stack_to_their_total() -> None:
     assert heights[0] == pytest.approx(3 * heights[1], rel=0.01)
     assert float(marks[0].attrib["y"]) == pytest.approx(float(marks[1].attrib["y"]) + heights[1], abs=0.2)
     assert marks[0].findtext("title") == "10:00: a<b 3"
-
-
-def test_long_names_are_cut_in_front_and_told_in_full() -> None:
-    name = "a_database.a_table_with_quite_a_long_name & more"
-    chart = ET.fromstring(bars("x", [name], [Series("rows", [5])]))
-    label = next(element for element in chart.iter("text"))
-    assert label.text is not None
-    assert label.text.startswith("…")
-    assert name.endswith(label.text[1:])
-    assert label.findtext("title") == name
 
 
 def test_more_series_than_colours() -> None:

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from spark_jobs.common.charts import SERIES_COLOURS, Series, bars
+from spark_jobs.common.charts import SERIES_COLOURS, Series, ranked
 from spark_jobs.common.report import Bytes, Code, Report
 
 VOID = {"wbr", "meta", "br", "img", "link", "input", "hr"}
@@ -56,7 +56,7 @@ def sample() -> str:
     report.verdict(f"verdict {EVIL}", "good")
     report.tiles([("events", 1_234_567), ("log", Bytes(2_300_000)), (EVIL, EVIL)])
     report.section(f"one {EVIL}", f"text {EVIL}")
-    report.chart(bars(EVIL, [EVIL], [Series(EVIL, [7])]))
+    report.chart(ranked(EVIL, [("", EVIL)], [Series(EVIL, [7])]))
     report.table(["name", EVIL, "n"], [("a", Code(EVIL), 1), (EVIL, None, 2.25)])
     report.section("two")
     report.table(["only"], [(1,)], folded=f"more {EVIL}")
@@ -108,7 +108,7 @@ def test_nothing_in_data_acts_on_whoever_shows_the_page() -> None:
     evil = "x\x1b[2J\x9b\u202e\udcff"
     report = Report(evil, [evil])
     report.table([evil], [[evil], [Code(evil)]])
-    report.chart(bars(evil, [evil], [Series(evil, [1])]))
+    report.chart(ranked(evil, [(evil, evil)], [Series(evil, [1])]))
     page = report.html(evil)
     page.encode()
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page) == []
