@@ -11,6 +11,7 @@ field by field; so are typed events if both sides are folders that have them.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import click
@@ -32,7 +33,14 @@ from spark_jobs.common.job import Job, TableJobSettings, job_command, persisted,
 from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
-from spark_jobs.common.tables import check_one_source, plain_value, records_by, table_schemas
+from spark_jobs.common.tables import (
+    check_one_source,
+    order_of,
+    place_column,
+    plain_value,
+    records_by,
+    table_schemas,
+)
 
 _SIDE_SCHEMA: Final = (
     "kind string, epoch int, number bigint, pos bigint, sub_index bigint, row int, content string"
@@ -212,13 +220,13 @@ def conformance(job: Job, spark: SparkSession, before: Side, after: Side) -> tup
         new = new.withColumnRenamed("content", "new")
         both = old.withColumnRenamed("content", "old").join(new, list(_PLACE), "full_outer")
         # What one of them has not read is no difference: they are compared where both have something.
-        ends = sf.min(_struct()).alias("low"), sf.max(_struct()).alias("high")
+        ends = sf.min(place_column()).alias("low"), sf.max(place_column()).alias("high")
         bounds = [both.where(f"{side} is not null").agg(*ends).first() for side in ("old", "new")]
         if any(bound is None or bound.low is None for bound in bounds):
             raise UserError(f"{before} and {after} have nothing in common to compare", ExitCode.DATA)
         low = max(tuple(bound.low) for bound in bounds if bound is not None)
         high = min(tuple(bound.high) for bound in bounds if bound is not None)
-        both = both.where((_struct() >= _struct_of(low)) & (_struct() <= _struct_of(high)))
+        both = both.where((place_column() >= order_of(low)) & (place_column() <= order_of(high)))
         differ = both.where("not (old <=> new)").select(*_PLACE, "old", "new")
         job.write(
             "differences", differ.mapInArrow(_differing(), _DIFFERENCE_SCHEMA).orderBy(*_PLACE, "field")
@@ -233,15 +241,6 @@ def conformance(job: Job, spark: SparkSession, before: Side, after: Side) -> tup
         job.write("compared", counts.orderBy("kind"))
     read = spark.read.parquet
     return read(f"{job.folder}/differences"), read(f"{job.folder}/compared")
-
-
-def _struct() -> Any:
-    return sf.struct("epoch", "number", "pos")
-
-
-def _struct_of(place: Sequence[int]) -> Any:
-    kinds = zip(place, ("int", "bigint", "bigint"), ("epoch", "number", "pos"), strict=True)
-    return sf.struct(*(sf.lit(value).cast(kind).alias(name) for value, kind, name in kinds))
 
 
 def _folder(spark: SparkSession, side: Side, kinds: set[str]) -> DataFrame:
@@ -269,10 +268,7 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
                 frames.append(records.mapInArrow(_record_reader(*schemas), _RECORD_SCHEMA))
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.union(frame)
-    found = persisted(union)
+    found = persisted(reduce(DataFrame.union, frames))
     job.faults.take(job.folder, found)
     return found.where("fault is null").drop(*FAULT_COLUMNS)
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final
 
 import click
@@ -316,11 +317,8 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         if as_text := log.logged_as_text(str(table)):
             outcome.notes.append(f"{table}: {as_text}")
     if frames:
-        union = frames[0]
-        for frame in frames[1:]:
-            union = union.union(frame)
         with job.step("undoing"):
-            job.write("undo", _without_changed_again(union))
+            job.write("undo", _without_changed_again(reduce(DataFrame.union, frames)))
         outcome.read(spark.read.parquet(f"{job.folder}/undo"))
         if outcome.faults:
             for changes in changed:

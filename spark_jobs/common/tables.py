@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -520,10 +521,7 @@ def changes_of(
             frames.append(found)
     if not frames:
         return None, schemas
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.union(frame)
-    return union, schemas
+    return reduce(DataFrame.union, frames), schemas
 
 
 def _reader(
