@@ -1,13 +1,16 @@
 """Finding records of partition 0 by what they are: the last that is whole, the first that reaches a place."""
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 from millrace.contract import HEADER_CHUNK
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.state import held_range, oldest_offset
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
+
+T = TypeVar("T")
 
 _FIRST_STRIDE: Final = 1000
 
@@ -25,9 +28,7 @@ def last_whole(
     stride, start = _FIRST_STRIDE, end
     while start > low:
         start = max(low, end - stride)
-        found = None
-        for found in _whole(map(record_of, read_topic(settings, topic, start=start)), wanted):  # noqa: B007 - the last counts
-            pass
+        found = _last(_whole(map(record_of, read_topic(settings, topic, start=start)), wanted))
         if found is not None:
             return found
         stride *= 8
@@ -40,9 +41,7 @@ def last_before(settings: KafkaSettings, topic: str, offset: int) -> Record | No
     stride = 1
     while end > low:
         start = max(low, end - stride)
-        found = None
-        for found in records_between(settings, topic, start, end):  # noqa: B007 - the last counts
-            pass
+        found = _last(records_between(settings, topic, start, end))
         if found is not None:
             return found
         end, stride = start, stride * 8
@@ -56,10 +55,11 @@ def last_since(
 
     Of a record in chunks it is the last one there, and the first must be wanted. None if there is none.
     """
-    found = None
-    for found in _wanted(map(record_of, read_topic(settings, topic, start=start)), wanted):  # noqa: B007 - the last counts
-        pass
-    return found
+    return _last(_wanted(map(record_of, read_topic(settings, topic, start=start)), wanted))
+
+
+def _last(found: Iterable[T]) -> T | None:
+    return next(iter(deque(found, maxlen=1)), None)
 
 
 def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[Record]:
