@@ -8,6 +8,7 @@ statement, the time that it took.
 
 import datetime as dt
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -122,8 +123,8 @@ class StatsOutput:
         self._logs: dict[str, _Log] = {}
         self._log: _Log | None = None
         self._types: dict[int, _Type] = {}
-        self._tables: dict[tuple[str, str], _Table] = {}
-        self._operations: dict[str, _Count] = {}
+        self._tables = defaultdict[tuple[str, str], _Table](_Table)
+        self._operations = defaultdict[str, _Count](_Count)
         self._unreadable = 0
         self._transactions = 0
         self._open: _Transaction | None = None
@@ -150,7 +151,7 @@ class StatsOutput:
             size = 0
         log = self._log
         if log is None or log.path != record.path:
-            log = self._log = self._enter(record.path)
+            log = self._log = self._logs.setdefault(record.path, _Log(record.path))
         log.bytes += size
         log.rows += rows
         timestamp = header.timestamp
@@ -164,7 +165,8 @@ class StatsOutput:
         step = record.transaction
         if step is not None:
             if step.statement is not None and step.statement.kind not in _FRAME:
-                self._operation(f"statement {step.statement.verb or '(comment)'}", len(record.data))
+                name = f"statement {step.statement.verb or '(comment)'}"
+                self._operations[name].add(len(record.data))
             if step.transaction is not None:
                 self._transaction(record, step, decoded, size, rows)
 
@@ -178,12 +180,6 @@ class StatsOutput:
         for line in self._lines():
             self._write_line(line)
 
-    def _enter(self, path: str) -> _Log:
-        log = self._logs.get(path)
-        if log is None:
-            log = self._logs[path] = _Log(path)
-        return log
-
     def _rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent, size: int) -> int:
         table_map = decoded.table_map
         try:
@@ -195,19 +191,11 @@ class StatsOutput:
             rows = 0
         if table_map is not None:
             key = table_map.database, table_map.table
-            table = self._tables.get(key)
-            if table is None:
-                table = self._tables[key] = _Table()
+            table = self._tables[key]
             table.add(size, rows)
             table.by_operation[event.operation] += rows
-        self._operation(event.operation.value, size, rows)
+        self._operations[event.operation.value].add(size, rows)
         return rows
-
-    def _operation(self, name: str, size: int, rows: int = 0) -> None:
-        count = self._operations.get(name)
-        if count is None:
-            count = self._operations[name] = _Count()
-        count.add(size, rows)
 
     def _transaction(
         self, record: LogRecord, step: TransactionStep, decoded: BinlogEvent, size: int, rows: int

@@ -748,10 +748,6 @@ def _with(tokens: Tokens, operations: list[Operation]) -> None:
         tokens.expect("VALIDATION")
 
 
-def _remove(tokens: Tokens, _operations: list[Operation]) -> None:
-    tokens.expect("PARTITIONING")
-
-
 def _truncate(tokens: Tokens, operations: list[Operation]) -> None:
     tokens.expect("PARTITION")
     _skip_to_end(tokens)
@@ -797,7 +793,7 @@ _ALTERATIONS: Final[dict[str, Callable[[Tokens, list[Operation]], None]]] = {
     "ORDER": _order_by,
     "PARTITION": _rest,
     "REBUILD": _rest,
-    "REMOVE": _remove,
+    "REMOVE": _words("PARTITIONING"),
     "REORGANIZE": _rest,
     "REPAIR": _rest,
     "SECONDARY_LOAD": _words(),
