@@ -52,9 +52,9 @@ class Cursor:
         """Read an unsigned integer of 1 byte."""
         return self.data[self.take(1, what)]
 
-    def u32(self, what: str = "uint32") -> int:
+    def u32(self) -> int:
         """Read an unsigned integer of 4 bytes."""
-        value: int = _U32.unpack_from(self.data, self.take(4, what))[0]
+        value: int = _U32.unpack_from(self.data, self.take(4, "uint32"))[0]
         return value
 
     def lenenc(self, what: str = "length-encoded integer") -> int:

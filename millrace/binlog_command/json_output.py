@@ -125,10 +125,10 @@ class JsonOutput:
             self._stream.write(text[start : start + _PIECE].encode())
         self._stream.write(end.encode())
 
-    def _write_pieces(self, pieces: Iterator[str], end: str = "\n") -> None:
+    def _write_pieces(self, pieces: Iterator[str]) -> None:
         for piece in pieces:
             self._stream.write(piece.encode())
-        self._stream.write(end.encode())
+        self._stream.write(b"\n")
 
     def _write_rows(
         self, line: dict[str, Any], record: LogRecord, decoded: BinlogEvent, event: RowsEvent

@@ -28,9 +28,9 @@ class _Definitions(dict[TableKey, State]):
         return [table for (name, table), state in self.items() if name == database and state is not MISSING]
 
 
-def definitions(text: str, session: Session | None = None) -> dict[TableKey, State]:
+def definitions(text: str) -> dict[TableKey, State]:
     """Give the definitions of tables and databases after all statements of ``text``."""
-    session, known = session or Session(), _Definitions()
+    session, known = Session(), _Definitions()
     for statement in _statements(text):
         use = _USE.fullmatch(statement)
         if use is not None:

@@ -36,6 +36,7 @@ from millrace.stage import Output, OutputRecord, Stage
 _PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
 
+_WAIT_S: Final = 1.0
 _LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 _LONG_TRANSACTION_S: Final = 5.0
 
@@ -383,7 +384,6 @@ def run_stage(
     stop: threading.Event,
     health: Health,
     batch: int = 500,
-    wait_s: float = 1.0,
     last: int | None = None,
 ) -> None:
     """Move records from ``reader`` through ``stage`` until ``stop`` is set; end with a commit.
@@ -393,7 +393,7 @@ def run_stage(
     health.set_ready()
     with suppress(StopRequestedError), committer.explained():
         while not stop.is_set() and (last is None or reader.last is None or reader.last.offset < last):
-            records = reader.read(batch, _PAUSE_S if committer.pending else wait_s)
+            records = reader.read(batch, _PAUSE_S if committer.pending else _WAIT_S)
             health.beat()
             if records:
                 for _ in stage.take(records):

@@ -94,7 +94,7 @@ class EventSplitter:
         "wants_ack",
     )
 
-    def __init__(self, buffer_size: int = 1 << 20, sequence: int = 1, *, semi_sync: bool = False) -> None:
+    def __init__(self, buffer_size: int = 1 << 20, *, semi_sync: bool = False) -> None:
         self._prefix = 3 if semi_sync else 1
         self._kernel = None if semi_sync else _kernel()
         self.wants_ack = False
@@ -103,7 +103,7 @@ class EventSplitter:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._sequence = sequence
+        self._sequence = 1
         # An event larger than the buffer, and the packet of it that is being read:
         self._in_parts = False
         self._event_size = 0

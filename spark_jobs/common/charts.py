@@ -60,10 +60,10 @@ def size(value: float) -> str:
     return f"{value:,.1f} TB"
 
 
-def ticks(highest: int, wanted: int = 4) -> list[int]:
-    """Return round values from 0 up to the first that is not below ``highest``, about ``wanted`` of them."""
+def ticks(highest: int) -> list[int]:
+    """Return round values from 0 up to the first that is not below ``highest``, about four of them."""
     step = 1
-    while step * wanted < highest:
+    while step * 4 < highest:
         step = _next_round(step)
     return [step * n for n in range(-(-max(highest, 1) // step) + 1)]
 
