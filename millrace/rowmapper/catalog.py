@@ -88,7 +88,7 @@ class Catalog:
         """
         self._lower_case |= entry.lower_case_names
         state, key = entry.definition, (entry.definition.database, entry.definition.table)
-        versions = self._versions[self._spelled(key)]
+        versions = self._versions[self.spelled(key)]
         version = _Version(
             SourcePosition(entry.epoch, entry.log_file, entry.position),
             state,
@@ -138,7 +138,7 @@ class Catalog:
         ]
 
     def _put(self, key: tuple[str, str], version: _Version) -> None:
-        versions = self._versions[self._spelled(key)]
+        versions = self._versions[self.spelled(key)]
         at = bisect_right(versions, version.order, key=_order)
         if _is_forgotten(versions, at):
             return
@@ -156,7 +156,8 @@ class Catalog:
         ):
             versions[:2] = [_Version(_BEGINNING, _FORGOTTEN, "history")]
 
-    def _spelled(self, key: tuple[str, str]) -> tuple[str, str]:
+    def spelled(self, key: tuple[str, str]) -> tuple[str, str]:
+        """Return a table's database and name as the server stores them."""
         return (key[0].lower(), key[1].lower()) if self._lower_case else key
 
     def find(self, database: str, table: str, place: SourcePosition, *, before: bool = False) -> Found | None:
@@ -165,7 +166,7 @@ class Catalog:
         Where nothing was known of it by then, that is the first definition, if it was read. ``before`` asks
         for what a statement at ``place`` found, which may have been applied already.
         """
-        versions = self._versions.get(self._spelled((database, table)))
+        versions = self._versions.get(self.spelled((database, table)))
         if not versions:
             return None
         index = bisect_right(versions, (place.order(), not before), key=_order)
@@ -181,7 +182,7 @@ class Catalog:
 
         Where they are to be ``unaltered``, up to the next statement that is known to have changed the table.
         """
-        versions = self._versions.get(self._spelled((database, table)))
+        versions = self._versions.get(self.spelled((database, table)))
         if not versions:
             return []
         between = self._between_gaps(versions, place)

@@ -905,7 +905,7 @@ class Publication:
         """Write a record into the topics of tables that are emptied; rows that wait are not before it."""
         publisher = self._publisher
         for name in statement.tables:
-            database, table = name.database or event.database, name.table
+            database, table = publisher.binder.spelled(name.database or event.database, name.table)
             if (database, table) in publisher.quarantine:
                 continue
             at = incoming.event

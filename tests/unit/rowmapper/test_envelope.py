@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import RowsContext
 from millrace.binlog.events import (
     AnnotateRowsEvent,
@@ -13,6 +14,7 @@ from millrace.binlog.events import (
     StatusVariables,
     WriteRowsEvent,
 )
+from millrace.binlog.table import TableDefinition
 from millrace.rowmapper.binding import TableRefusedError
 from tests.stages import CrashError
 
@@ -119,6 +121,15 @@ def test_truncate():
         "source": {**before["source"], **source, **times(1_700_000_704_000_000)},
     }
     assert [op for op, _, _ in shape(world(log))] == ["c", "c"]
+
+
+def test_truncate_where_names_do_not_differ_by_case():
+    log = Log(EventsTopic()).begin().insert("a", (1, "x")).commit().query("TRUNCATE TABLE Shop.A")
+    definition = TableDefinition("shop", "another", ())
+    for lower_case, ops in ((True, ["c", "t"]), (False, ["c"])):
+        entry = CatalogEntry(0, "bin.000001", 0, definition, 1, lower_case_names=lower_case)
+        found = world(log, truncate=True, catalog=[entry])
+        assert [op for op, _, _ in shape(found)] == ops
 
 
 def test_truncate_is_the_first_that_a_row_mapper_meets():
