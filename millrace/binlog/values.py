@@ -37,8 +37,7 @@ def _constructor(mutable: type) -> Callable[..., Any]:
         lines.append(f"_made.{name} = {content}")
     lines += ["_made.__class__ = _cls", "return _made"]
     source = f"def __new__({', '.join(parameters)}):\n " + "\n ".join(lines)
-    # The source is made of names of fields.
-    exec(source, scope)  # noqa: S102 # nosec B102
+    exec(source, scope)  # nosec B102  # noqa: S102 - made of names of fields
     constructor: Callable[..., Any] = scope["__new__"]
     return constructor
 
