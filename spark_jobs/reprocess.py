@@ -231,7 +231,7 @@ def _history(
     known = Catalog(kept=None)
     for value in catalog:
         known.add(CatalogEntry.from_bytes(value))
-    spelled = str.lower if known.lower_case_names else str
+    spelled = known.spelled
     tables = {(spelled(database), spelled(table)) for database, table in given}
     stored = [
         version

@@ -1,12 +1,12 @@
 """The commands ``millrace pause`` and ``millrace resume``."""
 
-from typing import Final
+from collections.abc import Sequence
 
 import click
 
 from millrace.cli.deadletter import redrive_in_words, stopped_by_signals
 from millrace.cli.frame import check_topics, command_settings, errors_in_words, source_option, topic_options
-from millrace.contract import SourcePosition
+from millrace.cli.schema import NOW
 from millrace.ddl import MISSING
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import topic_ids
@@ -18,8 +18,6 @@ from millrace.runtime.logging import configure_logging
 from millrace.text import printable
 from millrace.verify.history import read_schema_history
 from services.rowmapper.pause import pause as pause_tables
-
-_NOW: Final = SourcePosition(1 << 62, "", 0)
 
 
 def _settings() -> RowMapperSettings:
@@ -49,13 +47,14 @@ def pause(*, tables: tuple[str, ...]) -> None:
             click.echo(f"{settings.source}: paused; services that still run end with code 6")
             return
         history = read_schema_history(settings.kafka, settings.names)
-        if history.lower_case_names:
-            tables = tuple(map(str.lower, tables))
+        tables = tuple(map(history.spelled, tables))
         already = pause_tables(settings, tables, click.echo, stopped_by_signals())
         for name in tables:
             note = "was quarantined or paused already" if name in already else "paused"
             click.echo(f"{printable(name)}: {note}")
-            if not _is_known(settings, history, name):
+        known = _known(settings, history, tables)
+        for name in tables:
+            if name not in known:
                 click.echo(
                     f"warning: {printable(name)}: neither the schema history nor a topic has a table of this "
                     "name; its rows wait if there are any. If the name is wrong, 'millrace resume' it",
@@ -63,14 +62,18 @@ def pause(*, tables: tuple[str, ...]) -> None:
                 )
 
 
-def _is_known(settings: RowMapperSettings, history: Catalog, name: str) -> bool:
-    """Say whether there is a table of a name, or was one of which rows may come."""
-    database, _, table = name.partition(".")
-    found = history.find(database, table, _NOW)
-    topic = settings.names.table(*Selection(settings).topic_of(database, table))
-    return (found is not None and found.definition is not MISSING) or bool(
-        topic_ids(connect(settings.kafka), [topic])
-    )
+def _known(settings: RowMapperSettings, history: Catalog, names: Sequence[str]) -> set[str]:
+    """Return the names of tables that exist, or existed so that rows of them may come."""
+    selection = Selection(settings)
+    topics, known = {}, set()
+    for name in names:
+        database, _, table = name.partition(".")
+        topics[name] = settings.names.table(*selection.topic_of(database, table))
+        found = history.find(database, table, NOW)
+        if found is not None and found.definition is not MISSING:
+            known.add(name)
+    existing = topic_ids(connect(settings.kafka), sorted(set(topics.values())))
+    return known | {name for name, topic in topics.items() if topic in existing}
 
 
 @click.command("resume")

@@ -34,7 +34,9 @@ from millrace.verify.history import read_schema_history
 from services.rowmapper import history
 from services.rowmapper.history import Correction
 
-_LAST: Final = 1 << 62
+NOW: Final = SourcePosition(1 << 62, "", 0)
+"""After all that is known of a log."""
+
 _PLACE: Final = re.compile(r"(?:(\d+):)?(.+):(\d+)")
 
 _table: Final = click.argument("table", metavar="DATABASE.TABLE")
@@ -169,7 +171,7 @@ def _find(known: Catalog, table: str, at: str | None) -> Found | None:
     database, _, name = table.partition(".")
     if not database or not name:
         raise UserError(f"{table} is not DATABASE.TABLE", ExitCode.SETTINGS)
-    return known.find(database, name, SourcePosition(_LAST, "", 0) if at is None else _place(at))
+    return known.find(database, name, NOW if at is None else _place(at))
 
 
 def _place(text: str) -> SourcePosition:

@@ -284,9 +284,9 @@ class Binder:
         definition = None if found is None else found.definition
         return not isinstance(definition, TableDefinition) or definition.transactional is not False
 
-    def spelled(self, database: str, table: str) -> tuple[str, str]:
-        """Return the names of a statement's table as its rows have them."""
-        return self._catalog.spelled((database, table))
+    def spelled(self, name: str) -> str:
+        """Spell the name of a database or table in a statement as its rows have it."""
+        return self._catalog.spelled(name)
 
     def look_again(self, *, must: bool = False) -> None:
         """Take note that the catalogue may have grown; ``must`` says that it is likely now."""

@@ -88,7 +88,7 @@ class Catalog:
         """
         self._lower_case |= entry.lower_case_names
         state, key = entry.definition, (entry.definition.database, entry.definition.table)
-        versions = self._versions[self.spelled(key)]
+        versions = self._versions[self._key(*key)]
         version = _Version(
             SourcePosition(entry.epoch, entry.log_file, entry.position),
             state,
@@ -138,7 +138,7 @@ class Catalog:
         ]
 
     def _put(self, key: tuple[str, str], version: _Version) -> None:
-        versions = self._versions[self.spelled(key)]
+        versions = self._versions[self._key(*key)]
         at = bisect_right(versions, version.order, key=_order)
         if _is_forgotten(versions, at):
             return
@@ -156,9 +156,12 @@ class Catalog:
         ):
             versions[:2] = [_Version(_BEGINNING, _FORGOTTEN, "history")]
 
-    def spelled(self, key: tuple[str, str]) -> tuple[str, str]:
-        """Return a table's database and name as the server stores them."""
-        return (key[0].lower(), key[1].lower()) if self._lower_case else key
+    def spelled(self, name: str) -> str:
+        """Spell the name of a database or table as the server stores it."""
+        return name.lower() if self._lower_case else name
+
+    def _key(self, database: str, table: str) -> tuple[str, str]:
+        return self.spelled(database), self.spelled(table)
 
     def find(self, database: str, table: str, place: SourcePosition, *, before: bool = False) -> Found | None:
         """Return what holds at ``place``; None where nothing is known of the table.
@@ -166,7 +169,7 @@ class Catalog:
         Where nothing was known of it by then, that is the first definition, if it was read. ``before`` asks
         for what a statement at ``place`` found, which may have been applied already.
         """
-        versions = self._versions.get(self.spelled((database, table)))
+        versions = self._versions.get(self._key(database, table))
         if not versions:
             return None
         index = bisect_right(versions, (place.order(), not before), key=_order)
@@ -182,7 +185,7 @@ class Catalog:
 
         Where they are to be ``unaltered``, up to the next statement that is known to have changed the table.
         """
-        versions = self._versions.get(self.spelled((database, table)))
+        versions = self._versions.get(self._key(database, table))
         if not versions:
             return []
         between = self._between_gaps(versions, place)
@@ -202,12 +205,15 @@ class Catalog:
 
     def last_gap(self, place: SourcePosition) -> SourcePosition | None:
         """Give the last place up to ``place`` before which changes are missing."""
-        index = bisect_right(self._gaps, place.order(), key=SourcePosition.order)
+        index = self._gaps_until(place)
         return self._gaps[index - 1] if index else None
+
+    def _gaps_until(self, place: SourcePosition) -> int:
+        return bisect_right(self._gaps, place.order(), key=SourcePosition.order)
 
     def _between_gaps(self, versions: Sequence[_Version], place: SourcePosition) -> range:
         """Give the indexes of the versions that no gap separates from ``place``."""
-        index = bisect_right(self._gaps, place.order(), key=SourcePosition.order)
+        index = self._gaps_until(place)
         start, stop = 0, len(versions)
         if index:
             start = bisect_left(versions, (self._gaps[index - 1].order(), False), key=_order)

@@ -905,7 +905,8 @@ class Publication:
         """Write a record into the topics of tables that are emptied; rows that wait are not before it."""
         publisher = self._publisher
         for name in statement.tables:
-            database, table = publisher.binder.spelled(name.database or event.database, name.table)
+            spelled = publisher.binder.spelled
+            database, table = spelled(name.database or event.database), spelled(name.table)
             if (database, table) in publisher.quarantine:
                 continue
             at = incoming.event

@@ -372,7 +372,7 @@ class Log:
                 statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
             elif record["kind"] == "NON_ROW_CHANGE":
                 names = record["objects"] or [""]
-                as_text.update(map(str.lower, names) if catalog.lower_case_names else names)
+                as_text.update(map(catalog.spelled, names))
 
         read_each(job, topics.ddl, read)
         statements.sort(key=lambda statement: statement.place.order())

@@ -5,7 +5,7 @@ Labels are bounded: tables beyond those that are shown are one, which has no dat
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -63,7 +63,7 @@ class WindowMetrics(Collector):
     def take(self, source: str, windows: Windows, looked: Looked) -> None:
         """Take what a look has found."""
         before = self._sources[source]
-        totals = Totals(**before.totals.to_json())
+        totals = replace(before.totals)
         totals.add(looked.totals)
         closed = [window for window, is_closed in looked.windows if is_closed]
         last = (closed[-1], self._now()) if closed else (before.closed, before.closed_at)

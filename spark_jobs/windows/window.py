@@ -313,7 +313,7 @@ class Windows:
         Give the windows that have changed, of which some may be closed.
         """
         first = self.closed_until
-        until, last = self.until_ms, max(self.open, default=None)
+        last = max(self.open, default=None)
         changed: set[int] = set()
         looked = Totals()
         for until_ms, windows in parts:
@@ -328,8 +328,7 @@ class Windows:
                 self.open.setdefault(start, Window(start)).add(one)
                 changed.add(start)
                 last = start
-            until = max(until, until_ms)
-        self.until_ms = until
+            self.until_ms = max(self.until_ms, until_ms)
         closed = [start for start in sorted(self.open) if start + self.window_s <= self.closed_until]
         found = [(self.open[start], start in closed) for start in sorted({*changed, *closed})]
         for start in closed:
