@@ -4,8 +4,6 @@ import json
 import random
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,16 +11,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from millrace.contract import OF_ALL_SOURCES, RawKey
-from millrace.kafka.client import connect
+from millrace.contract import OF_ALL_SOURCES
 from millrace.kafka.errors import FencedError
 from millrace.kafka.job_topic import JobTopic
 from millrace.kafka.read import read_topic
-from millrace.kafka.topics import TOPIC_SPECS
 from millrace.local import Kafka
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.exit_codes import ExitCode
@@ -30,38 +24,22 @@ from millrace.runtime.settings import load_settings
 from millrace.stage import Record
 from spark_jobs.analytics import analyse
 from spark_jobs.common.decoding import Decoding
-from spark_jobs.common.job import Job, RawJobSettings, _inputs
-from spark_jobs.common.kafka import kafka_options
-from spark_jobs.common.session import Steps
+from spark_jobs.common.job import RawJobSettings
 from spark_jobs.windows.statistics import WindowStatistics
 from spark_jobs.windows.window import Window, Windows
 from tests.service_process import wait_for
-from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_decoding import LOGS, log, raw
+
+from .raw_world import DYING, RawTopic, key_of_epoch
 
 __all__ = ["spark"]
 
 pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-KILLED = """
-import functools, os, signal, sys
-from millrace.cli import main
+KILLED = f"""{DYING}
 from millrace.kafka.job_topic import JobTopic
 from spark_jobs.common import raw_stream
-
-point = sys.argv.pop(1)
-
-def dying(of, name, *, before):
-    inner = getattr(of, name)
-
-    @functools.wraps(inner)
-    def call(*arguments):
-        if not before:
-            inner(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(of, name, call)
 
 match point:
     case "counted":
@@ -83,19 +61,13 @@ FAR_AHEAD_MS = 4_102_444_800_000
 GARBAGE: Sequence[tuple[bytes | None, bytes | None]] = [(None, None), (b"1:0:x:4", b"x"), (b"", b"\xff" * 30)]
 
 
-class World:
+class World(RawTopic):
     """A raw topic: the logs of real servers again and again, an epoch each, and garbage dated ahead."""
 
     def __init__(self, kafka: Kafka, source: str) -> None:
-        self.source, self.topic = source, f"{source}.raw"
-        self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-        self.settings = load_settings(
-            RawJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
-        )
-        self.admin = connect(self.settings.kafka)
+        super().__init__(kafka, source, "analytics")
         self.number = self.garbage = 0
         self._logs = [raw(log(name)) for name in (LOGS[1], LOGS[0])]
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         self._left: list[tuple[bytes | None, bytes | None, int]] = []
         self._epoch = 0
 
@@ -103,9 +75,8 @@ class World:
         """Write another log; unless whole its end, from somewhere on, comes with the next."""
         records = self._left
         for record in self._logs[self._epoch % 2]:
-            key = RawKey.parse(record.key or b"")
-            of_epoch = RawKey(key.server_id, self._epoch, key.log_file, key.position).encode()
-            records.append((of_epoch, record.value, BEGUN_MS + STEP_MS * self.number))
+            time_ms = BEGUN_MS + STEP_MS * self.number
+            records.append((key_of_epoch(record, self._epoch), record.value, time_ms))
             self.number += 1
             if self.number % 7 == 0:
                 records.append((*GARBAGE[self.garbage % len(GARBAGE)], FAR_AHEAD_MS))
@@ -146,36 +117,22 @@ class World:
             for one, closed in Windows(WINDOW_S, 0).add(parts, FAR_AHEAD_MS).windows
         }
 
-    def job(self, spark: SparkSession, folder: Path) -> Job:
-        options = kafka_options(self.settings.kafka)
-        inputs = list(_inputs(spark, options, {self.source: {}}, (None, None), "raw"))
-        steps = Steps(spark, "analytics")
-        return Job("analytics", str(folder), options, inputs, steps, spark, self.settings)
-
 
 @pytest.fixture
 def world(kafka: Kafka, source_name: str) -> Iterator[World]:
     world = World(kafka, source_name)
-    config = TOPIC_SPECS["raw"].config(1)
-    world.admin.create_topics([NewTopic(world.topic, 1, 1, config=config)])[world.topic].result()
+    world.create()
     yield world
-    world.admin.delete_topics([world.topic])[world.topic].result()
+    world.delete()
 
 
 def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
     folder, port = tmp_path / "followed", reserve_port()
     options = [
-        "job", "analytics", "--source", world.source, "--master", "local[2]", "--output", str(folder),
-        "--follow", "--every", "1", "--window", f"{WINDOW_S}s", "--lateness", "0s", "--top", str(TABLES),
-        "--publish", "--metrics-port", str(port),
+        "--window", f"{WINDOW_S}s", "--lateness", "0s", "--top", str(TABLES), "--publish",
+        "--metrics-port", str(port),
     ]  # fmt: skip
     position = folder / "checkpoint" / "millrace.json"
-
-    def begin(*command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *command, *options],
-            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
 
     def offset() -> int:
         text = position.read_text() if position.exists() else '{"positions": {}}'
@@ -184,7 +141,7 @@ def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
     for point in POINTS:
         world.write()
         before = offset()
-        with begin("-c", KILLED, point) as process:
+        with world.begin(["-c", KILLED, point], folder, *options) as process:
             _, told = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, told
         assert (offset() > before) == (point == "noted"), told
@@ -192,7 +149,7 @@ def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
     world.write(whole=True)
     end = len(world.records())
     release_port(port)
-    with begin("-m", "millrace.cli") as process:
+    with world.begin(["-m", "millrace.cli"], folder, *options) as process:
         wait_for(lambda: offset() == end, None, "the end of the topic")
         metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         process.terminate()
@@ -266,17 +223,10 @@ def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
     position = folder / "checkpoint" / "millrace.json"
     with Kafka() as kafka:
         world = World(kafka, source_name)
-        config = TOPIC_SPECS["raw"].config(1)
-        world.admin.create_topics([NewTopic(world.topic, 1, 1, config=config)])[world.topic].result()
+        world.create()
         world.write(whole=True)
-        with subprocess.Popen(
-            [
-                sys.executable, "-m", "millrace.cli", "job", "analytics", "--source", world.source,
-                "--master", "local[2]", "--output", str(folder), "--follow", "--every", "1", "--publish",
-            ],
-            env=environment_with({**world.environment, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}),
-            cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+        impatient = {"MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}
+        with world.begin(["-m", "millrace.cli"], folder, "--publish", **impatient) as process:
             wait_for(position.exists, None, "a look")
             kafka.kill()
             _, told = process.communicate()

@@ -3,58 +3,35 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from millrace.contract import RawKey
-from millrace.kafka.client import connect
 from millrace.local import Kafka
-from millrace.runtime.settings import load_settings
 from spark_jobs.common.follow import Pace
 from spark_jobs.common.iceberg import open_catalog
-from spark_jobs.common.job import Job, RawJobSettings, _inputs
-from spark_jobs.common.kafka import kafka_options
+from spark_jobs.common.job import Job
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.raw_stream import Begun, follow_raw
-from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.service_process import wait_for
-from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.stages import without_nulls
 from tests.unit.spark.test_decoding import LOGS, log, raw
 from tests.worker import Worker
 
+from .raw_world import DYING, RawTopic, key_of_epoch
+
 __all__ = ["spark"]
 
 pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-KILLED = """
-import functools, os, signal, sys
-from millrace.cli import main
+KILLED = f"""{DYING}
 from spark_jobs.common import iceberg, raw_stream
-
-point = sys.argv.pop(1)
-
-def dying(of, name, *, before):
-    inner = getattr(of, name)
-
-    @functools.wraps(inner)
-    def call(*arguments):
-        if not before:
-            inner(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(of, name, call)
 
 match point:
     case "staged":
@@ -72,27 +49,20 @@ main()
 POINTS = ("staged", "published in part", "published", "noted")
 
 
-class World(Worker):
+class World(RawTopic, Worker):
     """A raw topic that is written all the time: the log of a real server again and again, an epoch each."""
 
     def __init__(self, kafka: Kafka, source: str) -> None:
-        super().__init__()
-        self.source, self.topic = source, f"{source}.raw"
-        self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-        self.settings = load_settings(
-            RawJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
-        )
+        RawTopic.__init__(self, kafka, source, "reprocess")
+        Worker.__init__(self)
         self.written = 0
         self._records = raw(log(LOGS[1]))
-        self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
     def _run(self) -> None:
         epoch = 0
         while not self._stop.is_set():
             for record in self._records:
-                key = RawKey.parse(record.key or b"")
-                of_epoch = RawKey(key.server_id, epoch, key.log_file, key.position).encode()
-                self._producer.produce(self.topic, record.value, of_epoch, 0)
+                self._producer.produce(self.topic, record.value, key_of_epoch(record, epoch), 0)
                 if record.offset % 20 == 0:  # also in the middle of transactions
                     self._producer.flush()
                     self._stop.wait(0.1)
@@ -100,20 +70,13 @@ class World(Worker):
             self.written += len(self._records)
             epoch += 1
 
-    def job(self, spark: SparkSession, folder: Path) -> Job:
-        options = kafka_options(self.settings.kafka)
-        inputs = list(_inputs(spark, options, {self.source: {}}, (None, None), "raw"))
-        steps = Steps(spark, "reprocess")
-        return Job("reprocess", str(folder), options, inputs, steps, spark, self.settings)
-
 
 @pytest.fixture
 def world(kafka: Kafka, source_name: str) -> Iterator[World]:
     world = World(kafka, source_name)
-    admin = connect(world.settings.kafka)
-    admin.create_topics([NewTopic(world.topic, 1, 1)])[world.topic].result()
+    world.create()
     yield world
-    admin.delete_topics([world.topic])[world.topic].result()
+    world.delete()
 
 
 def catalog_in(spark: SparkSession, name: str, folder: Path) -> str:
@@ -138,27 +101,18 @@ def everything(spark: SparkSession, catalog: str, source: str) -> dict[str, list
 
 def test_reprocess_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
     folder = tmp_path / "followed"
-    options = [
-        "job", "reprocess", "--source", world.source, "--master", "local[2]", "--output", str(folder),
-        "--format", "iceberg", "--follow", "--every", "1",
-    ]  # fmt: skip
+    iceberg = "--format", "iceberg"
     position = folder / "checkpoint" / "millrace.json"
-
-    def begin(*command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *command, *options],
-            env=environment_with(world.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
 
     with world:
         wait_for(lambda: world.written, None, "the first log")
         for point in POINTS:
-            with begin("-c", KILLED, point) as process:
+            with world.begin(["-c", KILLED, point], folder, *iceberg) as process:
                 _, told = process.communicate(timeout=300)
             assert process.returncode == -signal.SIGKILL, told
             assert position.exists() == (point == "noted"), told
         before = position.read_text()
-        with begin("-m", "millrace.cli") as process:
+        with world.begin(["-m", "millrace.cli"], folder, *iceberg) as process:
             wait_for(lambda: position.read_text() != before, None, "a micro-batch")
             time.sleep(random.random() * 5)
             process.kill()
