@@ -350,7 +350,7 @@ class RawKey:
             return cls(key_number(server_id), key_number(epoch), _unquote(log_file), key_number(position))
         except ValueError:
             raise ValueError(
-                f"{key!r} is no raw key: server_id:epoch:log_file:position is expected"
+                f"{key!r} is not a raw key: server_id:epoch:log_file:position is expected"
             ) from None
 
 
@@ -382,5 +382,5 @@ class EventKey:
             return cls(int(server_id), int(epoch), _unquote(log_file), int(position), int(sub_index))
         except ValueError:
             raise ValueError(
-                f"{key!r} is no event key: server_id:epoch:log_file:position:sub_index is expected"
+                f"{key!r} is not an event key: server_id:epoch:log_file:position:sub_index is expected"
             ) from None

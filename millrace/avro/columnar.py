@@ -127,7 +127,7 @@ class _Layout:
         branch = _NO_BRANCH
         if isinstance(schema, list):
             if len(schema) != 2 or "null" not in schema:
-                raise ColumnsError(f"a union of {len(schema)} types is no column: one must be chosen")
+                raise ColumnsError(f"a union of {len(schema)} types is not a column: one must be chosen")
             # With null after, the default is a value, which the services always write.
             schema, branch = (schema[1], _OPTIONAL) if schema[0] == "null" else (schema[0], 0)
         schema = self._resolved(schema, namespace)
@@ -145,7 +145,7 @@ class _Layout:
         if isinstance(schema, str) and (schema, None) not in _TYPES:
             full = schema if "." in schema else f"{namespace}.{schema}"
             if full not in self._named:
-                raise ColumnsError(f"{schema} is no type that a column can have")
+                raise ColumnsError(f"{schema} is not a type that a column can have")
             return self._named[full]
         return schema
 
@@ -173,7 +173,7 @@ class _Layout:
             )
         found = _TYPES.get((name, logical)) or _TYPES.get((name, None))
         if found is None:
-            raise ColumnsError(f"{name} is no type that a column can have")
+            raise ColumnsError(f"{name} is not a type that a column can have")
         return found[1], found[2], found[0]
 
 

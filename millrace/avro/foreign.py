@@ -22,7 +22,7 @@ def check_schema(schema: Any) -> None:
     except _UnboundedError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a stranger's schema makes the parser stumble over
-        raise ValueError(f"it is no Avro schema: {error or type(error).__name__}") from None
+        raise ValueError(f"it is not an Avro schema: {error or type(error).__name__}") from None
 
 
 class _UnboundedError(ValueError):

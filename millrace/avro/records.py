@@ -166,4 +166,4 @@ def read_record(body: bytes, schema: Any) -> Any:
     try:
         return fastavro.schemaless_reader(io.BytesIO(body), schema, None)
     except NO_RECORD as error:
-        raise ValueError(f"it is no record of its schema: {error or 'it is cut'}") from error
+        raise ValueError(f"it is not a record of its schema: {error or 'it is cut'}") from error

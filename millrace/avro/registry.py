@@ -170,7 +170,7 @@ def schema_text(subject: str, schema: Schema) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise SchemaRefusedError(f"the schema of {subject} is no text: {error}") from None
+        raise SchemaRefusedError(f"the schema of {subject} is not text: {error}") from None
     if len(data) > _LONGEST_SCHEMA:
         raise SchemaRefusedError(
             f"the schema of {subject} has {len(data):,} bytes; one of more than {_LONGEST_SCHEMA:,} is not "
@@ -335,7 +335,7 @@ class SchemaRegistry(SchemaStore):
             found = understand(_of_bounded_size(answer.body) if whole else answer.body)
         except ValueError as error:
             raise RegistryError(
-                f"what answers at {self._place} is no schema registry ({_short(str(error))}): {_URL_HINT}"
+                f"what answers at {self._place} is not a schema registry ({_short(str(error))}): {_URL_HINT}"
             ) from None
         self._met = True
         return found
@@ -397,13 +397,13 @@ def _parsed(text: str | bytes) -> Any:
 
 def _begins_a_list(body: bytes) -> None:
     if not body.lstrip().startswith(b"["):
-        raise ValueError("its list of subjects is no list")
+        raise ValueError("its list of subjects is not a list")
 
 
 def _object(body: bytes) -> dict[str, Any]:
     found = _parsed(body)
     if not isinstance(found, dict):
-        raise ValueError("its answer is no object")  # noqa: TRY004 - ValueError is what says so everywhere here
+        raise ValueError("its answer is not an object")  # noqa: TRY004 - ValueError is what says so everywhere here
     return found
 
 
@@ -435,7 +435,7 @@ def _id_and_text(body: bytes) -> tuple[int, str]:
 def _versions(body: bytes) -> list[int]:
     found = _parsed(body)
     if not isinstance(found, list) or len(found) > _MOST_VERSIONS:
-        raise ValueError(f"its answer is no list of at most {_MOST_VERSIONS:,} versions")
+        raise ValueError(f"its answer is not a list of at most {_MOST_VERSIONS:,} versions")
     return [_number(version, "version") for version in found]
 
 

@@ -192,8 +192,8 @@ class MariadbDecryptor:
         tried = " and ".join(ciphers)
         other = "" if self._given is None else ", or the cipher another one"
         raise InvalidValueError(
-            f"what key version {self._key_version} decrypts with {tried} is no event: the log was written "
-            f"with another key{other}"
+            f"what key version {self._key_version} decrypts with {tried} is not an event: the log was "
+            f"written with another key{other}"
         )
 
     def _plain(self, data: bytes, position: int, cipher: MariadbCipher) -> bytes:

@@ -191,7 +191,7 @@ def _decrypted(
             plain = _plain_file(stream, log_file, keys)
             magic = plain.read(len(MAGIC))
             if magic != MAGIC:
-                message = "the key given does not fit: what it decrypts is no binary log"
+                message = "the key given does not fit: what it decrypts is not a binary log"
                 raise InvalidValueError(message).at(log_file, 0)
         check_magic(magic, log_file)
         position = len(MAGIC)

@@ -130,7 +130,7 @@ def parse_event_type(text: str) -> int:
     for candidate in (name, f"{name}_EVENT", f"{name}_LOG_EVENT"):
         if candidate in EventType.__members__:
             return EventType[candidate]
-    raise ValueError(f"{text!r} is no event type; docs/events.md lists them")
+    raise ValueError(f"{text!r} is not an event type; docs/events.md lists them")
 
 
 OPERATIONS: Final = {

@@ -136,7 +136,7 @@ def parse_size(text: str) -> int:
     """Read a number of bytes, which may end in K, M or G."""
     match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", text.strip(), re.IGNORECASE)
     if match is None:
-        raise ValueError(f"{text!r} is no number of bytes, such as 67108864 or 64M")
+        raise ValueError(f"{text!r} is not a number of bytes, such as 67108864 or 64M")
     return int(match[1]) << _SHIFTS[match[2].upper()]
 
 

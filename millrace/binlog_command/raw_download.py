@@ -215,7 +215,7 @@ def _opened(path: Path, *, create: bool) -> BinaryIO:
         raise UserError(f"{path} cannot be written: {error.strerror}", ExitCode.SOURCE) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UserError(f"{path} is no file", ExitCode.SOURCE)
+        raise UserError(f"{path} is not a file", ExitCode.SOURCE)
     return os.fdopen(descriptor, "r+b")
 
 

@@ -113,7 +113,7 @@ def _brokers_problem(brokers: str) -> str | None:
     for broker in brokers.split(","):
         _host, colon, port = broker.rpartition(":")
         if colon and not port.isdecimal() and not broker.endswith("]"):
-            return f"{port!r} is no port"
+            return f"{port!r} is not a port"
     return None
 
 

@@ -190,7 +190,7 @@ def _base_folder() -> Path:
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise LocalError(
-            f"{base} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+            f"{base} is not your folder, but another user's or a link: set TMPDIR to a folder of your own"
         )
     if found.st_mode & 0o077:
         base.chmod(0o700)

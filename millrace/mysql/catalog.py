@@ -374,7 +374,7 @@ class _Reader:
         try:
             return int(text or 0)
         except ValueError:
-            raise ProtocolError(f"{self._where}: {shortened(repr(text), 60)} is no number") from None
+            raise ProtocolError(f"{self._where}: {shortened(repr(text), 60)} is not a number") from None
 
     def _keep(self, size: int) -> None:
         self._left -= size

@@ -403,8 +403,8 @@ def _password(client: Client, method: str, key_request: bytes) -> bytes:
         return bytes(_auth.sha2_rsa_encrypt(password, client.salt, key))
     except Exception as error:
         raise RefusedError(
-            f"{address}: the password cannot be encrypted: {whose} is no RSA public key in PEM form, or one "
-            "that is too short for it"
+            f"{address}: the password cannot be encrypted: {whose} is not an RSA public key in PEM form, or "
+            "one that is too short for it"
         ) from error
 
 

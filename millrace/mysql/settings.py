@@ -58,7 +58,7 @@ def _place(part: str, port: int) -> tuple[str, int, str | None]:
     match = _SERVER.fullmatch(part)
     if match is None:
         raise ValueError(
-            f"{part!r} is no server: expected HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket"
+            f"{part!r} is not a server: expected HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket"
         )
     number = int(match["port"] or match["six_port"] or port)
     if not 0 < number <= _LAST_PORT:
@@ -138,7 +138,7 @@ class MysqlSettings(SettingsGroup):
             for name, mode in _REPLACED.items():
                 if name in values:
                     raise ValueError(
-                        f"{_PREFIX}{name.upper()} is no setting any more: unset it, and where it was true "
+                        f"{_PREFIX}{name.upper()} is no longer a setting: unset it, and where it was true "
                         f"set {_PREFIX}SSL_MODE={mode}"
                     )
         return values

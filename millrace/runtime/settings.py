@@ -358,7 +358,7 @@ def _sections_with_values(settings_class: type[BaseSettings]) -> list[str]:
 
 
 def _no_section(name: str) -> str:
-    return f"{_variable([name])} is no setting: unset it, and set {_variable([name, '…'])} one by one"
+    return f"{_variable([name])} is not a setting: unset it, and set {_variable([name, '…'])} one by one"
 
 
 def _is_section(annotation: Any) -> bool:
@@ -377,7 +377,7 @@ def _check_file() -> None:
     except OSError as error:
         raise SettingsError([f"{CONFIG_VARIABLE}: {name} cannot be read: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError([f"{CONFIG_VARIABLE}: {name} is no TOML file: {error}"]) from None
+        raise SettingsError([f"{CONFIG_VARIABLE}: {name} is not a TOML file: {error}"]) from None
 
 
 def _problems(settings_class: type[BaseSettings], error: ValidationError) -> list[str]:

@@ -63,7 +63,7 @@ _TIME: Final = re.compile(r"(-?)(\d{1,3}):(\d\d?)(?::(\d\d?)(?:\.(\d{1,6}))?)?",
 def _moment(text: str) -> tuple[int, ...]:
     found = _MOMENT.fullmatch(text)
     if found is None:
-        raise ConditionError(f"{text!r} is no date: expected 'YYYY-MM-DD' or 'YYYY-MM-DD HH:MM:SS'")
+        raise ConditionError(f"{text!r} is not a date: expected 'YYYY-MM-DD' or 'YYYY-MM-DD HH:MM:SS'")
     *parts, fraction = found.groups()
     return *(int(part or 0) for part in parts), int((fraction or "").ljust(6, "0"))
 
@@ -71,7 +71,7 @@ def _moment(text: str) -> tuple[int, ...]:
 def _time(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ConditionError(f"{text!r} is no time: expected 'HH:MM:SS'")
+        raise ConditionError(f"{text!r} is not a time: expected 'HH:MM:SS'")
     sign, hours, minutes, seconds, fraction = found.groups()
     whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds or 0)
     micros = whole * 1_000_000 + int((fraction or "").ljust(6, "0"))
@@ -82,7 +82,7 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise ConditionError(f"{text!r} is no number") from None
+        raise ConditionError(f"{text!r} is not a number") from None
 
 
 def _string(text: Text) -> Text:
@@ -115,7 +115,7 @@ class Condition:
         try:
             tree = cast("exp.Expression", sqlglot.parse_one(text, read="mysql"))
         except errors.SqlglotError:
-            raise ConditionError(f"{text!r} is no condition in SQL") from None
+            raise ConditionError(f"{text!r} is not a condition in SQL") from None
         names = frozenset(column.name.casefold() for column in tree.find_all(exp.Column))
         # What is wrong with it whatever its columns are comes to light at once.
         _Binding(dict.fromkeys(names, None)).bind(tree)
@@ -216,7 +216,7 @@ class _Binding:
         columns = [self._column(node) for node in nodes]
         kinds = {column[1] for column in columns if column is not None}
         if not any(columns):
-            raise ConditionError(f"{nodes[0].sql('mysql')!r} is compared, and is no column")
+            raise ConditionError(f"{nodes[0].sql('mysql')!r} is compared, and is not a column")
         if kinds <= {ColumnKind.NUMBER, ColumnKind.REAL} and len(kinds) == 2:
             kinds = {ColumnKind.REAL}
         if None in kinds:
@@ -295,7 +295,7 @@ class _Binding:
         if column is None or not isinstance(node.expression, self._exp.Literal):
             raise self._refused(node)
         if column[1] not in (None, ColumnKind.TEXT):
-            raise ConditionError(f"{column[0]!r} is no text, and LIKE is for text")
+            raise ConditionError(f"{column[0]!r} is not text, and LIKE is for text")
         name, pattern = column[0], str(node.expression.name)
 
         def evaluate(row: Row) -> bool | None:

@@ -88,7 +88,7 @@ class TableRows:
         if self._selected is None or created != self._created:
             definition = read_definition(self._connection, *self._name)
             if definition is None:
-                raise TableGoneError(f"{'.'.join(self._name)} is no table, or its user may not read it")
+                raise TableGoneError(f"{'.'.join(self._name)} is not a table, or its user may not read it")
             mariadb = self._connection.flavour is Flavour.MARIADB
             self._created, self._selected = created, SelectedTable(definition, mariadb=mariadb)
         return self._selected

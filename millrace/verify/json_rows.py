@@ -62,7 +62,7 @@ class JsonRows:
                 for note in envelope["unrepresentable"] or ()
             ]
         except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise ValueError(f"it is no row of its table's definition: {error!r}") from error
+            raise ValueError(f"it is not a row of its table's definition: {error!r}") from error
         return columns, made
 
     def _types_of(self, definition: TableDefinition) -> dict[str, Any]:

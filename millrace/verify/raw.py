@@ -102,7 +102,8 @@ def _file_pieces(path: Path, name: str, position: int) -> Iterator[Piece]:
             head = stream.read(len(MAGIC))
             if head != MAGIC:
                 raise UserError(
-                    f"{path} is no binary log, or an encrypted one: it begins with {head.hex() or 'nothing'}",
+                    f"{path} is not a binary log, or an encrypted one: it begins with "
+                    f"{head.hex() or 'nothing'}",
                     ExitCode.SOURCE,
                 )
             stream.seek(position)

@@ -300,7 +300,7 @@ class FileSource:
             self.close()
             otherwise = f"it starts with {magic.hex() or 'nothing'}"
             kind = next((text for mark, text in _OTHER_KINDS.items() if magic.startswith(mark)), otherwise)
-            raise RefusedError(f"{path} is no binary log that can be read: {kind}")
+            raise RefusedError(f"{path} is not a binary log that can be read: {kind}")
         if start[4:5] == b"\x01" and int.from_bytes(start[9:13], "little") == _V1_START_SIZE:
             self.close()
             raise RefusedError(f"{path} was written by MySQL 3.23, whose format is not read")

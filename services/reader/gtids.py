@@ -76,7 +76,7 @@ def _parse(text: str) -> tuple[GtidSet, MariadbGtidPosition]:
 
 def _no_set(text: str) -> InvalidValueError:
     return InvalidValueError(
-        f"{text!r} is no GTID set: expected uuid:first-last,… (MySQL) or domain-server-number,… (MariaDB)"
+        f"{text!r} is not a GTID set: expected uuid:first-last,… (MySQL) or domain-server-number,… (MariaDB)"
     )
 
 

@@ -289,7 +289,7 @@ class LiveSource:
                 raise UserError(f"{said_by} is wrong: {error}", ExitCode.SETTINGS) from None
             if gtids and (":" in gtids) is (connection.flavour is Flavour.MARIADB):
                 raise UserError(
-                    f"{said_by} is wrong: {gtids} is no GTID set of {connection.flavour.value}, which "
+                    f"{said_by} is wrong: {gtids} is not a GTID set of {connection.flavour.value}, which "
                     f"{connection.address} is",
                     ExitCode.SETTINGS,
                 )

@@ -41,7 +41,7 @@ def seconds_of(text: str) -> int:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise ValueError(f"{text!r} is no time: expected 2026-01-31T12:00:00Z, or an offset in place of Z")
+        raise ValueError(f"{text!r} is not a time: expected 2026-01-31T12:00:00Z, or an offset in place of Z")
     return int(time.timestamp())
 
 

@@ -209,7 +209,7 @@ class IcebergTables:
             return None
         of = self._load(name).properties().get(_OF)
         if of != table:
-            whose = "is no table of Millrace" if of is None else f"has the rows of {of}"
+            whose = "is not a table of Millrace" if of is None else f"has the rows of {of}"
             raise UserError(
                 f"{_shown(name)} {whose}, and {table} would be written to it: rename it, or name another "
                 "catalog or warehouse",

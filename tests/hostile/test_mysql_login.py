@@ -184,14 +184,14 @@ def test_logins(
 
 def test_a_key_that_is_none(refused: Refused) -> None:
     server = MysqlServer(authenticate=full_authentication)
-    refused(server, "what the server sends is no RSA public key", options="?get-server-public-key=true")
+    refused(server, "what the server sends is not an RSA public key", options="?get-server-public-key=true")
 
 
 def test_a_pinned_key_is_the_only_one(certificates: Path, refused: Refused) -> None:
     """It is not asked for; and a file that is no RSA key encrypts nothing."""
     server = MysqlServer(authenticate=full_authentication)
     pinned = certificates / "ca.pem"
-    refused(server, f"{pinned} is no RSA public key", options=f"?server-public-key-path={pinned}")
+    refused(server, f"{pinned} is not an RSA public key", options=f"?server-public-key-path={pinned}")
     assert b"\2" not in server.received
 
 

@@ -86,7 +86,7 @@ NONSENSE = [
 @pytest.mark.parametrize("ask", sorted(ASK.keys() - {"check"}))
 @pytest.mark.parametrize("body", NONSENSE, ids=lambda body: body[:8].decode("latin-1") or "empty")
 def test_an_answer_that_is_none(ask: str, body: bytes) -> None:
-    assert "is no schema registry" in refused(ask, http(200, body)).message
+    assert "is not a schema registry" in refused(ask, http(200, body)).message
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_answer_that_is_none(ask: str, body: bytes) -> None:
     ids=json.dumps,
 )
 def test_no_id(answer: Any) -> None:
-    assert "is no schema registry" in refused("register", http(200, answer)).message
+    assert "is not a schema registry" in refused("register", http(200, answer)).message
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_no_id(answer: Any) -> None:
     ids=json.dumps,
 )
 def test_an_answer_to_something_else(ask: str, answer: Any) -> None:
-    assert "is no schema registry" in refused(ask, http(200, answer)).message
+    assert "is not a schema registry" in refused(ask, http(200, answer)).message
 
 
 def recursive(kind: str) -> Any:
@@ -233,7 +233,7 @@ def test_an_answer_that_drips(answer: Answer, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_is_no_http(answer: Answer) -> None:
     message = refused("register", answer).message
-    assert "does not answer" in message or "is no schema registry" in message
+    assert "does not answer" in message or "is not a schema registry" in message
 
 
 def test_credentials_go_nowhere_else() -> None:
@@ -313,7 +313,7 @@ def test_a_registry_that_is_not_there_is_everybodys(status: int, body: object) -
         ),
         (403, b"", "refuses us"),
         (404, b"<html>", "there is no schema registry at"),
-        (200, b"<html>", "is no schema registry"),
+        (200, b"<html>", "is not a schema registry"),
         (500, {"error_code": 500, "message": "on fire"}, "on fire"),
     ],
 )

@@ -234,7 +234,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter_whole(world: World, log: Path) 
     assert (first["service"], first["topic"], first["offset"]) == ("decoder", world.topics.raw, 20)
     assert first["log_file"] == "log.000001"
     assert first["position"] == RawKey.parse(key).position
-    assert second["error"] == "b'no key' is no raw key: server_id:epoch:log_file:position is expected"
+    assert second["error"] == "b'no key' is not a raw key: server_id:epoch:log_file:position is expected"
     assert third["error"] == "chunk 1 of 2 comes without those before it"
 
 

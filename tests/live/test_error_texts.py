@@ -242,7 +242,7 @@ def test_records_that_nobody_can_read(place: World, letter: bytes, mysql: MySQL)
     assert found[1]["value"]["unreadable"].endswith(
         "refuses the schema 999999 (HTTP 404): Schema 999999 not found."
     )
-    assert found[2]["value"]["unreadable"].startswith("it is no record of its schema: ")
+    assert found[2]["value"]["unreadable"].startswith("it is not a record of its schema: ")
     assert found[3]["value"]["error_class"] == "TruncatedError"
     status = place.command("status", code=0).output
     assert (
@@ -253,7 +253,7 @@ def test_records_that_nobody_can_read(place: World, letter: bytes, mysql: MySQL)
         messages = list(read_topic(place.settings, rows))
         for message, words in (
             (messages[0], "6e6f6e7365 is not 00"),
-            (messages[2], "it is no record of its"),
+            (messages[2], "it is not a record of its"),
         ):
             with pytest.raises(UserError) as caught:
                 records.value_of(message)
@@ -266,7 +266,7 @@ def test_records_that_nobody_can_read(place: World, letter: bytes, mysql: MySQL)
 def test_a_raw_record_without_a_place(place: World, tmp_path: Path) -> None:
     place.write(place.topics.raw, (b"nonsense", b"event", None))
     said = place.command("verify", "raw", str(tmp_path), "--epoch", "0", code=7).output
-    assert said.startswith(f"error: offset 0 of {place.topics.raw}: b'nonsense' is no raw key")
+    assert said.startswith(f"error: offset 0 of {place.topics.raw}: b'nonsense' is not a raw key")
     url = f"kafka://{place.settings.bootstrap_servers}/"
     said = place.command("binlog", f"{url}nobody", code=4).output
     assert said == f"error: there is no topic nobody.raw at {place.settings.bootstrap_servers}\n"

@@ -28,7 +28,7 @@ def test_without_tls(account: MysqlAddress, mysql: MySQL) -> None:
         with pytest.raises(RefusedError, match=rf"{ASKS} \({account.user}\), and there is no TLS"):
             MysqlConnection(account)
         other = replace(account, server_public_key_path=mysql.data_folder / "ca.pem")
-        with pytest.raises(RefusedError, match=r"ca\.pem is no RSA public key"):
+        with pytest.raises(RefusedError, match=r"ca\.pem is not an RSA public key"):
             MysqlConnection(other)
     for how in (
         {"server_public_key_path": mysql.data_folder / "public_key.pem"},

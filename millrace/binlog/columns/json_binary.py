@@ -71,7 +71,7 @@ class _Document:
         self.count(depth)
         reader = _READERS.get(kind)
         if reader is None:
-            raise InvalidValueError(f"{kind:#04x} is no type of a JSON value")
+            raise InvalidValueError(f"{kind:#04x} is not a type of a JSON value")
         return reader(self, start, end, depth)
 
     def bytes(self, start: int, size: int, end: int) -> bytes:
@@ -150,7 +150,7 @@ def _utf8(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise UnrepresentableError(f"a string in the JSON document is no UTF-8: {raw[:40].hex()}") from error
+        raise UnrepresentableError(f"a string in the JSON document is not UTF-8: {raw[:40].hex()}") from error
 
 
 def _container(*, large: bool, keyed: bool) -> "_Reader":
@@ -174,7 +174,7 @@ def _number(code: str) -> "_Reader":
 def _literal(document: _Document, start: int, end: int, depth: int) -> Any:  # noqa: ARG001 - as all readers
     code = document.bytes(start, 1, end)[0]
     if code > 2:
-        raise InvalidValueError(f"{code} is no literal of JSON")
+        raise InvalidValueError(f"{code} is not a literal of JSON")
     return (None, True, False)[code]
 
 

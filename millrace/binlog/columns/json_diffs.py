@@ -41,13 +41,13 @@ _LEG = re.compile(r'\.("(?:[^"\\]++|\\.)*+"|[^.\["\s]+)|\[(\d+)\]', re.DOTALL)
 def _legs(path: str) -> list[str | int]:
     """Take apart a path without wildcards: keys as str, places in arrays as int."""
     if not path.startswith("$"):
-        raise InvalidValueError(f"{path!r} is no JSON path")
+        raise InvalidValueError(f"{path!r} is not a JSON path")
     legs: list[str | int] = []
     position = 1
     while position < len(path):
         match = _LEG.match(path, position)
         if match is None:
-            raise InvalidValueError(f"{path!r} is no JSON path")
+            raise InvalidValueError(f"{path!r} is not a JSON path")
         key, place = match.groups()
         try:
             if place is not None:
@@ -57,7 +57,7 @@ def _legs(path: str) -> list[str | int]:
                 leg.encode()
                 legs.append(leg)
         except ValueError as error:  # an escape of none, half a character, or more digits than Python takes
-            raise InvalidValueError(f"{path!r} is no JSON path") from error
+            raise InvalidValueError(f"{path!r} is not a JSON path") from error
         if len(legs) > MAX_DEPTH:
             raise InvalidValueError(
                 f"a JSON path leads deeper than {MAX_DEPTH} levels, which no document has"
@@ -118,13 +118,13 @@ class JsonDiffs:
         while cursor.remaining:
             code = cursor.u8("operation of a JSON diff")
             if code > 2:
-                raise InvalidValueError(f"{code} is no operation of a JSON diff")
+                raise InvalidValueError(f"{code} is not an operation of a JSON diff")
             operation = JsonDiffOperation(code)
             raw = cursor.bytes(cursor.lenenc("length of a JSON path"), "JSON path")
             try:
                 path = raw.decode()
             except UnicodeDecodeError as error:
-                raise InvalidValueError(f"the JSON path {raw.hex()} is no UTF-8") from error
+                raise InvalidValueError(f"the JSON path {raw.hex()} is not UTF-8") from error
             value = None
             if operation is not JsonDiffOperation.REMOVE:
                 value = cursor.bytes(cursor.lenenc("length of a JSON value"), "JSON value")

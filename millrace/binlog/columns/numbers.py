@@ -200,7 +200,7 @@ _YEAR = re.compile(r"\d{4}", re.ASCII)
 def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     found = pattern.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text} is no such number")
+        raise ValueError(f"{text} is not such a number")
     return found
 
 
@@ -244,7 +244,7 @@ class DecimalFormat:
         for shift, mask, limit, weight in self._groups:
             group = bits >> shift & mask
             if group >= limit:
-                raise InvalidValueError(f"{payload.hex()} is no DECIMAL({self.precision},{self.scale})")
+                raise InvalidValueError(f"{payload.hex()} is not a DECIMAL({self.precision},{self.scale})")
             value += group * weight
         return -value if negative else value
 
@@ -258,7 +258,7 @@ class DecimalFormat:
         """Write the number; raise :class:`InvalidValueError` where it has more digits than the type."""
         sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int):
-            raise EncodeError(f"{value} is no number")
+            raise EncodeError(f"{value} is not a number")
         unscaled = int("".join(map(str, digits)) or "0")
         shift = exponent + self.scale
         unscaled, lost = (unscaled * 10**shift, 0) if shift >= 0 else divmod(unscaled, 10**-shift)
@@ -363,7 +363,7 @@ class NewDecimal(ColumnCodec):
         if (
             _SELECTED_DECIMAL.fullmatch(value) is None
         ):  # an exponent may stand for more digits than memory holds
-            raise ValueError(f"{repr(value)[:60]} is no DECIMAL")
+            raise ValueError(f"{repr(value)[:60]} is not a DECIMAL")
         return Decimal(value.decode("ascii"))
 
     def printed_type(self) -> str:
@@ -613,7 +613,7 @@ class Year(ColumnCodec):
     def encode(self, value: int) -> int:
         """Take 0 or 1901-2155."""
         if value != 0 and not 1901 <= value <= 2155:
-            raise EncodeError(f"{value} is no YEAR")
+            raise EncodeError(f"{value} is not a YEAR")
         return value - 1900 if value else 0
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options

@@ -148,7 +148,7 @@ class _VectorCodec(ColumnCodec):
         try:
             return struct.pack(f"<{len(value)}f", *value)
         except (struct.error, OverflowError) as error:
-            raise EncodeError(f"{value} is no VECTOR") from error
+            raise EncodeError(f"{value} is not a VECTOR") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give an array of float."""

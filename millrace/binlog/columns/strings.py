@@ -130,7 +130,7 @@ class _StringCodec(ColumnCodec):
         try:
             return self.charset.encode(value)
         except UnicodeError as error:
-            raise EncodeError(f"{value!r} is no text in {self.charset.name}") from error
+            raise EncodeError(f"{value!r} is not text in {self.charset.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:
         """Give string where the character set is known, else bytes, or digits by option."""
@@ -436,7 +436,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
         try:
             return self.parse(value).rstrip(b"\0")
         except ValueError as error:
-            raise EncodeError(f"{value!r} is no {self.name}") from error
+            raise EncodeError(f"{value!r} is not a value of type {self.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
         """Give string."""
@@ -448,7 +448,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
 
         def convert(payload: bytes) -> str:
             if len(payload) > size:
-                raise UnrepresentableError(f"{payload.hex()} is no {self.name}")
+                raise UnrepresentableError(f"{payload.hex()} is not a value of type {self.name}")
             return text_of(payload.ljust(size, b"\0"))
 
         return convert

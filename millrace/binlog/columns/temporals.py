@@ -125,18 +125,18 @@ def _days(year: int, month: int, day: int) -> int:
     try:
         return dt.date(year, month, day).toordinal() - _EPOCH
     except ValueError:
-        raise UnrepresentableError(f"{Date(year, month, day)} is no day of a calendar") from None
+        raise UnrepresentableError(f"{Date(year, month, day)} is not a day of a calendar") from None
 
 
 def _micros_of_day(hour: int, minute: int, second: int) -> int:
     if hour > 23 or minute > 59 or second > 59:
-        raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is no time of a day")
+        raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is not a time of a day")
     return (hour * 3600 + minute * 60 + second) * 1_000_000
 
 
 def _checked_time(hours: int, minutes: int, seconds: int, microsecond: int) -> int:
     if hours > 1023 or minutes > 59 or seconds > 59 or microsecond > 999_999:
-        raise InvalidValueError(f"{hours}:{minutes}:{seconds}.{microsecond:06d} is no TIME")
+        raise InvalidValueError(f"{hours}:{minutes}:{seconds}.{microsecond:06d} is not a TIME")
     return (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + microsecond
 
 
@@ -186,7 +186,7 @@ class _Temporal(ColumnCodec):
         """Split the literal of a default into its numbers, and the microseconds."""
         found = pattern.fullmatch(text)
         if found is None or len((found["fraction"] or "").rstrip("0")) > self.digits:
-            raise ValueError(f"{text} is no {self.sql_type()}, or is rounded to one")
+            raise ValueError(f"{text} is not a {self.sql_type()}, or is rounded to one")
         numbers = [int(part or 0) for part in found.groups()[:-1]]
         return numbers, int((found["fraction"] or "").ljust(6, "0"))
 
@@ -224,7 +224,7 @@ class DateCodec(_Temporal):
         """Take a Date."""
         year, month, day = value
         if not (0 <= year < 1 << 15 and 0 <= month < 16 and 0 <= day < 32):
-            raise EncodeError(f"{value} is no DATE")
+            raise EncodeError(f"{value} is not a DATE")
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
 
     def avro_type(self, options: AvroOptions) -> AvroType:
@@ -303,7 +303,7 @@ class _TimeCodec(_Temporal):
         def convert(payload: bytes) -> int:
             found = micros(payload)
             if not 0 <= found < _DAY:
-                raise UnrepresentableError(f"{time_text(found * _MICROSECOND, 6)} is no time of a day")
+                raise UnrepresentableError(f"{time_text(found * _MICROSECOND, 6)} is not a time of a day")
             return found // 1000
 
         return convert
@@ -312,7 +312,7 @@ class _TimeCodec(_Temporal):
         """Take hours, minutes and seconds."""
         (hours, minutes, seconds), micros = self._parts(_CLOCK, text.removeprefix("-"))
         if hours > 838 or minutes > 59 or seconds > 59:
-            raise ValueError(f"{text} is no TIME")
+            raise ValueError(f"{text} is not a TIME")
         found = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=micros)
         return -found if text.startswith("-") else found
 
@@ -373,7 +373,7 @@ class Time2(_TimeCodec):
         whole = minutes // 60 << 12 | minutes % 60 << 6 | second
         packed = whole << 8 * size | _fraction_units(microsecond, size)
         if minutes >= 1024 * 60:
-            raise EncodeError(f"{value} is no TIME")
+            raise EncodeError(f"{value} is not a TIME")
         return (self.zero - packed if micros < 0 else self.zero + packed).to_bytes(3 + size, "big")
 
     def native(self, options: AvroOptions) -> Native | None:
@@ -426,7 +426,7 @@ class Time(_TimeCodec):
         minutes, second = divmod(abs(units), 60)
         number = minutes // 60 * 10_000 + minutes % 60 * 100 + second
         if number >= 1 << 23:
-            raise EncodeError(f"{value} is no TIME")
+            raise EncodeError(f"{value} is not a TIME")
         return (-number if micros < 0 else number).to_bytes(3, "little", signed=True)
 
 
@@ -495,7 +495,7 @@ class DateTime2(_DateTimeCodec):
         """Give a DateTime."""
         packed = int.from_bytes(payload[:5], "big") - 0x8000000000
         if packed < 0:
-            raise InvalidValueError(f"{payload.hex()} is no DATETIME")
+            raise InvalidValueError(f"{payload.hex()} is not a DATETIME")
         year, month = divmod(packed >> 22, 13)
         return DateTime(
             year,
@@ -513,10 +513,10 @@ class DateTime2(_DateTimeCodec):
         if not (
             0 <= month <= 12 and 0 <= day < 32 and 0 <= hour < 32 and 0 <= minute < 64 and 0 <= second < 64
         ):
-            raise EncodeError(f"{value} is no DATETIME")
+            raise EncodeError(f"{value} is not a DATETIME")
         packed = (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
         if not 0 <= packed < 0x8000000000:
-            raise EncodeError(f"{value} is no DATETIME")
+            raise EncodeError(f"{value} is not a DATETIME")
         size = self.fraction_bytes
         fraction = _to_bytes(_fraction_units(microsecond, size), size, value)
         return (packed + 0x8000000000).to_bytes(5, "big") + fraction
@@ -680,7 +680,7 @@ def _zoned(micros: int, digits: int) -> str:
 
 def _timestamp_micros(micros: int) -> int:
     if not micros:
-        raise UnrepresentableError("0000-00-00 00:00:00 is no moment")
+        raise UnrepresentableError("0000-00-00 00:00:00 is not a moment")
     return micros
 
 

@@ -51,7 +51,7 @@ def said(settings: RegistrySettings) -> str:
 @pytest.mark.parametrize(
     ("status", "text", "words"),
     [
-        (200, "<p>welcome</p>", "what answers at {} is no schema registry ("),
+        (200, "<p>welcome</p>", "what answers at {} is not a schema registry ("),
         (404, "nothing here", "there is no schema registry at {} (HTTP 404): "),
         (
             409,

@@ -100,13 +100,13 @@ def test_mariadb_with_other_keys(keys: LogKeys, error: type[BinlogError], words:
 def test_mariadb_with_a_wrong_key(name: str) -> None:
     """Noise comes out, which the first event shows."""
     keys = LogKeys(lambda _: bytes(32), MARIADB[name].mariadb_cipher)
-    words = (
-        "^log at 296: what key version 1 decrypts with AES_C.. is no event: the log was written with another"
-    )
-    with pytest.raises(InvalidValueError, match=f"{words} key, or the cipher another one$"):
+    words = "^log at 296: what key version 1 decrypts with AES_C.. is not an event: the log was written with"
+    with pytest.raises(InvalidValueError, match=f"{words} another key, or the cipher another one$"):
         list(decode_file(io.BytesIO(log_of(name)), "log", keys=keys))
     both = LogKeys(lambda _: bytes(32))
-    with pytest.raises(InvalidValueError, match=r"decrypts with AES_CBC and AES_CTR is no event: .* key$"):
+    with pytest.raises(
+        InvalidValueError, match=r"decrypts with AES_CBC and AES_CTR is not an event: .* key$"
+    ):
         list(decode_file(io.BytesIO(log_of(name)), "log", keys=both))
 
 

@@ -71,7 +71,7 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--stop-position", "x"], "'x' is neither a position nor file:position"),
         (["--start-datetime", "yesterday"], "--start-datetime"),
         (["--include-gtids", "1-2"], "'1-2' in a GTID set is not a uuid"),
-        (["--type", "TEA_EVENT"], "'TEA_EVENT' is no event type"),
+        (["--type", "TEA_EVENT"], "'TEA_EVENT' is not an event type"),
     ],
 )
 def test_what_the_command_line_gets_wrong(arguments: list[str], message: str) -> None:

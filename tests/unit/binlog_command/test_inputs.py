@@ -150,7 +150,7 @@ def test_encrypted_logs_are_opened_with_keys(tmp_path: Path) -> None:
             assert '"type":"XID_EVENT"' in opened.stdout
     wrong = run("--json", "--key-file", str(keys), "--key-cipher", "AES_CTR", str(log))
     assert wrong.exit_code == 1
-    assert "is no event: the log was written with another key, or the cipher another one" in wrong.stderr
+    assert "is not an event: the log was written with another key, or the cipher another one" in wrong.stderr
 
 
 KEY = bytes(range(32)).hex()
@@ -220,7 +220,7 @@ def test_two_new_names_for_a_database() -> None:
     [
         ("kafka://host:9092", "no source is named"),
         ("kafka:///shop", "no host"),
-        ("kafka://host:9092,other:nine/shop", "'nine' is no port"),
+        ("kafka://host:9092,other:nine/shop", "'nine' is not a port"),
         ("kafka://host:9092/1shop", "a letter, then letters, digits, '_' or '-'"),
         (f"kafka://host:9092/{'s' * 201}", "at most 200 characters"),
     ],
@@ -235,5 +235,5 @@ def test_an_address_of_a_topic(url: str, problem: str) -> None:
 def test_a_record_of_the_raw_topic_that_is_none() -> None:
     with pytest.raises(UserError) as caught:
         TopicInput("kafka://host:9092/shop")._placed(b"nonsense", b"")
-    assert caught.value.message.startswith("shop.raw: b'nonsense' is no raw key")
+    assert caught.value.message.startswith("shop.raw: b'nonsense' is not a raw key")
     assert caught.value.exit_code is ExitCode.DATA

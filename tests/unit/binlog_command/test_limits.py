@@ -38,7 +38,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "1T", "-1", "1.5M", "1 000"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no number of bytes"):
+    with pytest.raises(ValueError, match="is not a number of bytes"):
         parse_size(text)
 
 

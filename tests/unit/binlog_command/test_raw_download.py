@@ -222,7 +222,9 @@ def test_what_is_no_file_is_left_alone(
         (tmp_path / FIRST).mkdir()
     else:
         os.mkfifo(tmp_path / FIRST)
-    with pytest.raises(UserError, match=f"{FIRST} is no file|{FIRST} cannot be written: Is a dir") as error:
+    with pytest.raises(
+        UserError, match=f"{FIRST} is not a file|{FIRST} cannot be written: Is a dir"
+    ) as error:
         copy(honest, monkeypatch, f"{tmp_path}/", FIRST)
     assert error.value.exit_code == ExitCode.SOURCE
 

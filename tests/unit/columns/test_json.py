@@ -305,7 +305,7 @@ def test_strings_that_share_their_bytes_are_refused() -> None:
 
 def test_a_path_with_half_a_character_is_refused() -> None:
     """JSON writes a lone surrogate as an escape; no text that we give may hold one."""
-    with pytest.raises(InvalidValueError, match="is no JSON path"):
+    with pytest.raises(InvalidValueError, match="is not a JSON path"):
         JsonDiffs(diff(1, '$."\\ud800"', "0401")).applied({"a": 1})
 
 
@@ -332,7 +332,7 @@ def test_many_changes_of_a_large_document_take_no_longer_than_the_document() -> 
 def test_path_with_more_digits_than_a_number_has() -> None:
     path = b"$[" + b"9" * 5000 + b"]"
     diffs = JsonDiffs(b"\x02" + b"\xfc" + len(path).to_bytes(2, "little") + path)
-    with pytest.raises(MalformedError, match="is no JSON path"):
+    with pytest.raises(MalformedError, match="is not a JSON path"):
         diffs.applied([])
 
 

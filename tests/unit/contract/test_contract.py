@@ -101,9 +101,9 @@ def test_key_spelling() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"1:2:3", b"a:0:f:4", b"1:0:f:x", b"1:0:\xff:4", b"1:0:%FF:4"])
 def test_malformed_keys(key: bytes) -> None:
-    with pytest.raises(ValueError, match="is no raw key"):
+    with pytest.raises(ValueError, match="is not a raw key"):
         RawKey.parse(key)
-    with pytest.raises(ValueError, match="is no event key"):
+    with pytest.raises(ValueError, match="is not an event key"):
         EventKey.parse(key)
 
 

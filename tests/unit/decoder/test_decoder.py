@@ -305,7 +305,7 @@ def test_what_cannot_be_decoded_is_a_dead_letter() -> None:
     ]
     assert [key for key, _ in dead_letters] == [raw[3].key, b"nonsense", raw[6].key, b""]
     assert dead_letters[0][1].startswith("ChecksumError: ")
-    assert dead_letters[1][1].startswith("ValueError: b'nonsense' is no raw key")
+    assert dead_letters[1][1].startswith("ValueError: b'nonsense' is not a raw key")
     assert dead_letters[2][1].startswith(
         "ValueError: b'9223372036854775808' is negative or has more than 63 bits"
     )

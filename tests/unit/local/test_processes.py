@@ -249,7 +249,7 @@ def test_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(LocalError) as caught:
         local_processes._base_folder()
     assert str(caught.value) == (
-        f"{folder} is no folder of yours, but another user's or a link: set TMPDIR to a folder of your own"
+        f"{folder} is not your folder, but another user's or a link: set TMPDIR to a folder of your own"
     )
 
 

@@ -45,8 +45,8 @@ def test_how_an_address_is_written() -> None:
     ("host", "words"),
     [
         (",", "expected a server"),
-        ("db1:port", "is no server: expected HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket"),
-        ("[::1", "is no server"),
+        ("db1:port", "is not a server: expected HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket"),
+        ("[::1", "is not a server"),
         ("db1:65536", "a port is a number from 1 to 65535"),
         ("db1:0", "a port is a number from 1 to 65535"),
         ("db1,db2,db1", "a server is named twice"),
@@ -109,14 +109,14 @@ def test_how_tls_is_used(values: dict[str, str], mode: str) -> None:
         (
             {"ssl_verify": "true"},
             (
-                "MILLRACE_MYSQL_SSL_VERIFY is no setting any more: unset it, and where it was true set "
+                "MILLRACE_MYSQL_SSL_VERIFY is no longer a setting: unset it, and where it was true set "
                 "MILLRACE_MYSQL_SSL_MODE=VERIFY_IDENTITY"
             ),
         ),
         (
             {"ssl_disabled": "false"},
             (
-                "MILLRACE_MYSQL_SSL_DISABLED is no setting any more: unset it, and where it was true set "
+                "MILLRACE_MYSQL_SSL_DISABLED is no longer a setting: unset it, and where it was true set "
                 "MILLRACE_MYSQL_SSL_MODE=DISABLED"
             ),
         ),
@@ -142,7 +142,7 @@ def test_a_mode_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_MYSQL_SSL_DISABLED", "true")
     with pytest.raises(SettingsError) as caught:
         load_settings(Settings, mysql={"host": "db1"})
-    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_DISABLED is no setting any more: ")
+    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_DISABLED is no longer a setting: ")
 
 
 def test_a_url_holds_the_same_settings() -> None:

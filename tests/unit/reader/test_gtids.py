@@ -33,7 +33,7 @@ def test_text(text: str, normal: str) -> None:
 
 @pytest.mark.parametrize("text", ["xx", f"{A}:", f"{A}:0", f"{A}:5-1", f"{A}:1-x", "0-1", "0-1-2-3"])
 def test_wrong_text(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="is no GTID set"):
+    with pytest.raises(InvalidValueError, match="is not a GTID set"):
         GtidProgress(text)
 
 

@@ -51,7 +51,7 @@ def test_one_kind_of_source(settings: dict[str, Any], message: str) -> None:
         ("bin.000001:0", "the first event of a file starts at position 4; "),
         (
             "time:yesterday",
-            "'yesterday' is no time: expected 2026-01-31T12:00:00Z, or an offset in place of Z; ",
+            "'yesterday' is not a time: expected 2026-01-31T12:00:00Z, or an offset in place of Z; ",
         ),
     ],
 )

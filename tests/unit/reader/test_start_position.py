@@ -169,7 +169,7 @@ def test_times(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-31", "2026-01-31T12:00:00"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time: expected 2026-01-31T12:00:00Z"):
+    with pytest.raises(ValueError, match="is not a time: expected 2026-01-31T12:00:00Z"):
         seconds_of(text)
 
 
@@ -211,7 +211,7 @@ def test_what_a_server_has_purged() -> None:
                 "positions below 4 GiB only; start at an earlier one"
             ),
         ),
-        ("gtid:0-1-5", "MILLRACE_START is wrong: 0-1-5 is no GTID set of MySQL, which db:3306 is"),
+        ("gtid:0-1-5", "MILLRACE_START is wrong: 0-1-5 is not a GTID set of MySQL, which db:3306 is"),
         ("gtid:yesterday", "MILLRACE_START is wrong: .*yesterday.*"),
     ],
 )

@@ -241,7 +241,7 @@ def test_a_condition_on_a_column_that_is_hidden():
 
 @pytest.mark.parametrize(
     ("condition", "problem"),
-    [("missing = 1", "there is no column missing"), ("id = 'x'", "'x' is no number")],
+    [("missing = 1", "there is no column missing"), ("id = 'x'", "'x' is not a number")],
 )
 def test_a_condition_that_does_not_fit_quarantines_its_table(condition, problem):
     result = selected(moving(), {"filter": f"shop.orders: {condition}"})

@@ -114,7 +114,7 @@ def test_sasl_without_its_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("value", ["localhost:9092", "[1]"])
 def test_a_section_is_no_setting(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     lines = problems(monkeypatch, **GOOD, MILLRACE_KAFKA=value)
-    assert lines == ["MILLRACE_KAFKA is no setting: unset it, and set MILLRACE_KAFKA_… one by one"]
+    assert lines == ["MILLRACE_KAFKA is not a setting: unset it, and set MILLRACE_KAFKA_… one by one"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert lines == [f"MILLRACE_CONFIG: {tmp_path / 'none.toml'} cannot be read: No such file or directory"]
     (tmp_path / "bad.toml").write_text("source = shop")
     [line] = problems(monkeypatch, **GOOD, MILLRACE_CONFIG=str(tmp_path / "bad.toml"))
-    assert "bad.toml is no TOML file" in line
+    assert "bad.toml is not a TOML file" in line
 
 
 def test_values_given_by_the_caller_win(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_configuration_that_is_no_toml(tmp_path: Path, monkeypatch: pytest.Mon
     file.write_text("source = ")
     with pytest.raises(SettingsError) as caught:
         load_settings(DecoderSettings)
-    assert caught.value.message.startswith(f"MILLRACE_CONFIG: {file} is no TOML file: ")
+    assert caught.value.message.startswith(f"MILLRACE_CONFIG: {file} is not a TOML file: ")
 
 
 def test_a_name_of_a_source_that_is_too_long() -> None:

@@ -273,7 +273,7 @@ def test_tables_and_catalogs_that_are_not_ours(warehouse: Warehouse) -> None:
 
     tables = IcebergTables(spark, warehouse.catalog, SOURCE, "run-1")
     spark.sql(f"CREATE TABLE {warehouse.name('a.b')} (id int) USING iceberg")
-    with pytest.raises(UserError, match=r"a__b is no table of Millrace, and a\.b would be written"):
+    with pytest.raises(UserError, match=r"a__b is not a table of Millrace, and a\.b would be written"):
         tables.stage("a.b", {}, Slice(0, 1))
     spark.sql(f"ALTER TABLE {warehouse.name('a.b')} SET TBLPROPERTIES ('millrace.table' = 'a._b')")
     with pytest.raises(UserError, match=r"a__b has the rows of a\._b, and a\.b would be written"):

@@ -108,7 +108,7 @@ def test_a_folder_without_the_file(folder):
 def test_no_log(folder):
     (folder / "bin.000002").write_bytes(b"\xfdbin....")
     with pytest.raises(
-        UserError, match=r"bin\.000002 is no binary log, or an encrypted one: it begins with fd62696e"
+        UserError, match=r"bin\.000002 is not a binary log, or an encrypted one: it begins with fd62696e"
     ):
         compared(folder, topic())
 
@@ -123,7 +123,7 @@ def test_log_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         list(folder_log(tmp_path)("bin.000002", 4))
     assert caught.value.message == (
-        f"{tmp_path}/bin.000002 is no binary log, or an encrypted one: it begins with nothing"
+        f"{tmp_path}/bin.000002 is not a binary log, or an encrypted one: it begins with nothing"
     )
 
 
