@@ -314,6 +314,10 @@ class SourcePosition(NamedTuple):
         """Return what rises along the stream: epoch, number of the log file, position."""
         return self.epoch, log_number(self.log_file)[1], self.position
 
+    def with_epoch(self) -> str:
+        """Write it for messages that may be about several epochs."""
+        return f"{self} of epoch {self.epoch}"
+
     def __str__(self) -> str:
         return f"{self.log_file}:{self.position}"
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from millrace.avro import single_object
 from millrace.binlog.values import value
-from millrace.contract import log_number
+from millrace.contract import SourcePosition, log_number
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Place
@@ -111,9 +111,9 @@ class ReaderState:
     continuity: Continuity = field(default_factory=Continuity)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePosition:
         """Epoch, file, position."""
-        return self.epoch, self.log_file, self.position
+        return SourcePosition(self.epoch, self.log_file, self.position)
 
     def precedes(self, other: Self) -> bool:
         """Tell whether this state is one of before ``other``; of files with other names nobody can tell."""

@@ -148,12 +148,9 @@ def _summary(found: Sequence[Correction]) -> Iterator[str]:
     for each in found:
         version = each.version
         if version.is_gap:
-            yield f"changes are missing before {version.place} of epoch {version.epoch}"
+            yield f"changes are missing before {version.place.with_epoch()}"
             continue
-        yield (
-            f"{version.database}.{version.table} from {version.log_file}:{version.position} of epoch "
-            f"{version.epoch} on:"
-        )
+        yield f"{version.database}.{version.table} from {version.place.with_epoch()} on:"
         before = None if each.before is None else Found(each.before, later=False, origin="history")
         after = Found(version.state, later=False, origin="history")
         lines = difflib.unified_diff(list(lines_of(before)), list(lines_of(after)), lineterm="", n=0)

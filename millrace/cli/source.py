@@ -67,7 +67,7 @@ def reset(*, name: str, to: str, yes: bool) -> None:
         topics = Topics(settings.source)
         check_topics(settings, topics.state)
         state = _state(settings)
-        _say(f"{name} stands at {_place(state)} of epoch {state.epoch}, and is to start at {to}")
+        _say(f"{name} stands at {state.place.with_epoch()}, and is to start at {to}")
         for line in _effects(settings, state, to):
             _say(line)
         if state.open_gtid is not None:
@@ -194,7 +194,7 @@ def _between(
         listed = f"is not among {logs[0].name} to {logs[-1].name}"
         why = f"ends at {sizes[file]}" if file in sizes else listed
         raise UserError(f"{address}: {file} {why}; nothing was changed", ExitCode.SETTINGS)
-    here, new = _place(state), f"{file}:{position}"
+    here, new = state.place, f"{file}:{position}"
     if state.log_file not in sizes:
         forwards = file_order(Path(state.log_file)) < file_order(Path(file))
         what = "left out" if forwards else "left out, or read a second time"
@@ -209,7 +209,3 @@ def _between(
             "all topics again"
         )
     return f"nothing is left out or read a second time: {new} is where it stands"
-
-
-def _place(state: ReaderState) -> str:
-    return f"{state.log_file}:{state.position}"

@@ -114,5 +114,5 @@ def _say(rebuilt: Rebuilt[Any], stored: bytes | None) -> None:
 
 def _place(found: State) -> str:
     if isinstance(found, ReaderState):
-        return f"{found.log_file}:{found.position} of epoch {found.epoch}"
+        return found.place.with_epoch()
     return f"offset {found.place[0]} of its input"

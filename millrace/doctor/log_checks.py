@@ -266,7 +266,7 @@ def reader_position(server: Server) -> Iterator[Outcome]:
         text = f"the reader has not run yet, and begins at {server.start}"
         yield from _first_place(server, server.start, text)
         return
-    place = f"{state.log_file}:{state.position}"
+    place = state.place
     if state.reset is not None:
         text = f"the reader was moved from {place}, and starts at {state.reset} the next time"
         yield from _first_place(server, state.reset, text)

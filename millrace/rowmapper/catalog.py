@@ -271,7 +271,7 @@ def _is_forgotten(versions: list[_Version], at: int) -> bool:
 
 def _not_known_after(gap: SourcePosition) -> Unknown:
     return Unknown(
-        f"changes are missing before {gap} of epoch {gap.epoch}, and what the table has been since is not "
+        f"changes are missing before {gap.with_epoch()}, and what the table has been since is not "
         f"known: {_give_it(gap)}"
     )
 

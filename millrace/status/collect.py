@@ -154,12 +154,13 @@ def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | N
     except SingleObjectError as error:
         status.services.append(Service("reader", stored.owner, stored.written_ms, None, error=str(error)))
         return None
-    place = SourcePosition(state.epoch, state.log_file, state.position)
     if state.reset is not None:
         status.problems.append(
             f"the source was moved: the reader starts at {state.reset} the next time, in a new epoch"
         )
-    status.services.append(Service("reader", stored.owner, stored.written_ms, place, gtid_set=state.gtid_set))
+    status.services.append(
+        Service("reader", stored.owner, stored.written_ms, state.place, gtid_set=state.gtid_set)
+    )
     return state
 
 
@@ -225,7 +226,7 @@ def _decoder(
     if first is not None:
         place = _place(RawKey, first)
     elif reader is not None:
-        place = SourcePosition(reader.epoch, reader.log_file, reader.position)
+        place = reader.place
     if stored is not None:
         status.services.append(
             Service("decoder", stored.owner, stored.written_ms, place, offset, error=error)

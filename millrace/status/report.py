@@ -95,7 +95,7 @@ def _cells(lag: Lag) -> Iterator[str]:
 
 
 def _placed(place: SourcePosition | None) -> str:
-    return _UNKNOWN if place is None else f"{place.log_file}:{place.position} (epoch {place.epoch})"
+    return _UNKNOWN if place is None else f"{place} (epoch {place.epoch})"
 
 
 def _ago(written_ms: int) -> str:

@@ -111,7 +111,7 @@ def _reader_position(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
     state = decoded_state(kafka, topics.origin, "reader", ReaderState)
     if state is None:
         raise UserError(f"the reader of {topics.origin} has no state: has it ever run?", ExitCode.SETTINGS)
-    return SourcePosition(state.epoch, state.log_file, state.position)
+    return state.place
 
 
 def _input_offset(state: DecoderState | RowMapperState | None) -> int:

@@ -177,11 +177,11 @@ def _say_where(service: Service[ReaderSettings], state: ReaderState) -> None:
     """Say that the state, and not MILLRACE_START, tells where to start."""
     settings, log = service.settings, service.log
     if state.reset is not None:
-        log.warning("the source was moved", to=state.reset, from_=f"{state.log_file}:{state.position}")
+        log.warning("the source was moved", to=state.reset, from_=str(state.place))
     elif "start" in settings.model_fields_set:
         log.info(
             "MILLRACE_START is not used",
-            reason=f"the state of {settings.source} says where to resume: {state.log_file}:{state.position}",
+            reason=f"the state of {settings.source} says where to resume: {state.place}",
             advice=f"'millrace source reset {settings.source} --to …' moves it",
         )
 

@@ -390,7 +390,7 @@ class LiveSource:
             return False
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
         raise LogMismatchError(
-            f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
+            f"{connection.address}: this is not the log that was read so far up to {state.place} "
             f"({other.reason}), and as {why}, it is not known where to continue in it. {_BRING_BACK}"
         )
 
@@ -401,7 +401,7 @@ class LiveSource:
         lost = lacking(state.gtid_set, history)
         if lost:
             raise LogMismatchError(
-                f"{connection.address}: this is not the log that was read so far up to {_place_of(state)} "
+                f"{connection.address}: this is not the log that was read so far up to {state.place} "
                 f"({reason}), and its history does not hold {lost}, which was read. {_BRING_BACK}"
             )
 
@@ -611,10 +611,6 @@ class LiveSource:
                 # 10,000 tables take longer than a transaction of Kafka lasts.
                 self._beat()
                 self._commit()
-
-
-def _place_of(state: ReaderState) -> str:
-    return f"{state.log_file}:{state.position}"
 
 
 def _logs(connection: MysqlConnection) -> list[LogFile]:

@@ -50,7 +50,7 @@ def moved_on_purpose(state: ReaderState) -> str | None:
     if state.reset is None:
         return None
     return (
-        f"moved on purpose from {state.log_file}:{state.position} to {state.reset} ('millrace source "
+        f"moved on purpose from {state.place} to {state.reset} ('millrace source "
         "reset'): what lies between is missing, or comes again"
     )
 

@@ -111,10 +111,6 @@ def _state(version: SchemaVersion | None) -> State | None:
     return None if version is None else version.state
 
 
-def _shown(place: SourcePosition) -> str:
-    return f"{place} of epoch {place.epoch}"
-
-
 class _Rebuild:
     """One run over the events."""
 
@@ -163,7 +159,9 @@ class _Rebuild:
                 yield from self._give(place)
                 yield from statements.take(taken.event, taken.large)
         if self._given:
-            words = "holds no event" if self._last is None else f"was read up to {_shown(self._last)} only"
+            words = (
+                "holds no event" if self._last is None else f"was read up to {self._last.with_epoch()} only"
+            )
             raise UserError(f"{topic} {words}: definitions cannot be given after that", ExitCode.SETTINGS)
 
     def _give(self, place: SourcePosition) -> Iterator[SchemaVersion]:
@@ -177,7 +175,7 @@ class _Rebuild:
             return
         if at.order() < self._first.order():
             raise UserError(
-                f"the events topic begins at {_shown(self._first)}, which is after {_shown(at)}",
+                f"the events topic begins at {self._first.with_epoch()}, which is after {at.with_epoch()}",
                 ExitCode.SETTINGS,
             )
         for (database, table), state in self._given.items():
