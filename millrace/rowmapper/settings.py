@@ -34,8 +34,8 @@ class RowsSettings(SettingsGroup):
     )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
-        description="decimal, long (a value of 2^63 or more becomes null, and unrepresentable has it) or "
-        "string",
+        description="BIGINT UNSIGNED as decimal, long (a value of 2^63 or more becomes null, and "
+        "unrepresentable has it) or string",
     )
     wide_decimal: Literal["string", "decimal"] = Field(
         "string", description="DECIMAL of more than 38 digits as string or decimal; Spark reads 38"

@@ -51,6 +51,36 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
     assert stale == [], "run: make generate"
 
 
+def test_values_of_the_chart_are_described_as_their_settings_are(generator: ModuleType) -> None:
+    """Where a value of the chart is passed on as it is, its comment begins with the setting's description."""
+    other_meaning = {
+        *("MILLRACE_SOURCE", "MILLRACE_INPUT_SOURCE", "MILLRACE_START", "MILLRACE_SNAPSHOT_MODE"),
+        *("MILLRACE_LOG_LEVEL", "MILLRACE_HTTP_PORT"),
+        *("MILLRACE_MYSQL_HOST", "MILLRACE_MYSQL_SERVER_ID", "MILLRACE_MYSQL_SSL_MODE"),
+    }
+    above = {
+        "$root.Values": "",
+        "$source": "sourceDefaults.",
+        "MILLRACE_MYSQL": "sourceDefaults.mysql.",
+        "MILLRACE_SNAPSHOT": "snapshot.",
+    }
+    described = {
+        name: field.description
+        for model in generator.SERVICES.values()
+        for name, field in generator.settings(model)
+    }
+    meanings = dict(re.findall(r"(?m)^\| `(\S+)` \| .* \| (.*) \|$", generator.values_table()))
+    template = (PROJECT / "helm/millrace/templates/_environment.tpl").read_text()
+    passed_on = re.findall(
+        r"(?m)^((MILLRACE_[A-Z]+)\w*): {{ (?:int64 )?(\$[\w.]+?)?\.(\w+(?:\.\w+)?) \| quote }}", template
+    )
+    for variable, section, root, name in passed_on:
+        if variable not in other_meaning:
+            value, text = above[root or section] + name, described[variable]
+            assert meanings[value].startswith(f"{text[0].upper()}{text[1:]}."), value
+    assert len(passed_on) > 30
+
+
 def test_variables_that_are_named_exist(generator: ModuleType) -> None:
     known = {name for model in generator.SERVICES.values() for name, _ in generator.settings(model)}
     known |= {f"MILLRACE_SPARK_{name.upper()}" for name in SparkSettings.model_fields}
