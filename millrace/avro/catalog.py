@@ -16,8 +16,9 @@ class CatalogEntry:
     """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds.
 
     One of a table with an empty name is that of its database: the default character set. ``altered_log_file``
-    and ``altered_position`` are the place of a statement that came before, up to which the definition may
-    have been another; "" where the reader knows of none.
+    and ``altered_position`` are the place up to which the definition may have been another: that of an
+    earlier statement, or of the reading itself where the reader has not looked for such; "" where there is
+    none.
     """
 
     epoch: int

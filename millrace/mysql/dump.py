@@ -8,9 +8,10 @@ when there is nothing else, who we are, and with MariaDB that we know its GTID e
 
 import struct
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from pymysql.constants import COMMAND
 
@@ -49,6 +50,8 @@ _BUFFER: Final = 2 * _ENOUGH
 
 _MAX_POSITION: Final = 0xFFFFFFFF
 
+_HIGH_IDS: Final = 0x4D000000
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaIdentity:
@@ -57,6 +60,12 @@ class ReplicaIdentity:
     server_id: int
     uuid: str
     name: str = "millrace"
+
+    @classmethod
+    def new(cls, name: str) -> Self:
+        """Make one that nobody else has: a server ends the dump of whoever has the same as a later one."""
+        number = uuid.uuid4()
+        return cls(_HIGH_IDS | number.int & 0xFFFFFF, str(number), name)
 
 
 class Dump:

@@ -5,7 +5,6 @@ that one. TLS and defaults come from the settings ``MILLRACE_MYSQL_…``, as for
 """
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -31,7 +30,6 @@ _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 0.5
 _RECONNECT_S: Final = 1.0
 _RECONNECTS: Final = 60
-_HIGH_IDS: Final = 0x4D000000
 
 
 class _Settings(EnvironmentSettings):
@@ -90,9 +88,7 @@ class ServerLog:
         self._address = address
         self._note = note
         self._follow = follow
-        # A new one each time: the server throws out whoever has the same as the latest to come.
-        number = uuid.uuid4()
-        self.replica = ReplicaIdentity(_HIGH_IDS | number.int & 0xFFFFFF, str(number), "millrace-binlog")
+        self.replica = ReplicaIdentity.new("millrace-binlog")
 
     def binary_logs(self) -> list[LogFile]:
         """List the server's log files; raises SourceError."""

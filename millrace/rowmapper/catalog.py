@@ -3,7 +3,8 @@
 A definition holds from the place at which it was read, or from the statement that led to it, until the next
 one. A table of which the first thing known is a reading is taken to have been so before it, too, which is
 said of its rows; but not before the last statement that may have altered it until then, of which the reading
-tells. Of a table of which nothing is known, statements tell nothing either.
+tells, nor where the reader has not looked for such statements. Of a table of which nothing is known,
+statements tell nothing either.
 
 Where changes are missing from the log, DDL statements may be among them. So what was known before such a gap
 does not hold after it: there a table is not known until it is read, created or given. A gap of the reader's
@@ -52,7 +53,7 @@ class _Version:
     state: State
     origin: Literal["catalog", "history"]
     altered: SourcePosition | None = None
-    """Up to where it may have been another before it was read."""
+    """Up to where it may have been another before it was read; that is ``place`` where nobody has looked."""
 
     @property
     def order(self) -> tuple[tuple[int, int, int], bool]:
@@ -226,11 +227,13 @@ class Catalog:
         if _is_forgotten(versions, between.start):
             return Found(_FORGOTTEN, later=False, origin="history")
         gap, here = self.last_gap(place), versions[between.start : between.stop]
+        if gap is None or gap.position == 0:
+            for reading in takewhile(_is_reading, here):
+                if _holds_before(reading, place, first=reading is here[0]):
+                    return Found(reading.state, later=True)
         altered = _altered(here, place, gap)
         if altered is not None:
             return altered
-        if here and here[0].origin == "catalog" and (gap is None or gap.position == 0):
-            return Found(here[0].state, later=True)
         return None if gap is None else Found(_not_known_after(gap), later=False)
 
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
@@ -283,12 +286,25 @@ def _give_it(gap: SourcePosition | None) -> str:
     return f"give that with 'millrace schema rebuild --definitions FILE.sql{at}'"
 
 
+def _is_reading(version: _Version) -> bool:
+    return version.origin == "catalog"
+
+
+def _holds_before(reading: _Version, place: SourcePosition, *, first: bool) -> bool:
+    """Tell whether a table was at an earlier place what was read of it.
+
+    The first reading that names no statement is of a reader that has looked from where it began on.
+    """
+    return first if reading.altered is None else reading.altered.order() < place.order()
+
+
 def _altered(versions: Sequence[_Version], place: SourcePosition, gap: SourcePosition | None) -> Found | None:
-    """Say that nobody knows what a table was before its first version; None where it was the same."""
-    at = next((v.altered for v in versions if v.altered and place.order() <= v.altered.order()), None)
+    """Say that nobody knows what a table was before its first version; None where nothing says so."""
+    found = (v.altered for v in versions if v.altered is not None and v.altered != v.place)
+    at = next((each for each in found if place.order() <= each.order()), None)
     if at is None:
         return None
-    words = f"a statement at {at} may have altered it, and what it was before is not known: {_give_it(gap)}"
+    words = f"it may have been altered up to {at}, and what it was before is not known: {_give_it(gap)}"
     if gap is None:
         words += ", or begin after that place (MILLRACE_START)"
     return Found(Unknown(words), later=True)

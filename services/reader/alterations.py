@@ -26,13 +26,15 @@ class Alterations:
     """Where in a log the last statement stands that may have altered each table.
 
     :meth:`feed` takes the first pieces of events, from the head of a log file on. With ``any_case`` names of
-    databases and tables do not differ by case, and are in lower case.
+    databases and tables do not differ by case, and are in lower case. ``before`` is a place up to which any
+    table may have been altered.
     """
 
-    def __init__(self, *, any_case: bool) -> None:
+    def __init__(self, *, any_case: bool, before: tuple[str, int] | None = None) -> None:
         self.bytes = 0
         """Bytes of the events that were taken."""
         self._any_case = any_case
+        self._before = before
         self._places: dict[tuple[str, str], tuple[str, int]] = {}
         self._stream = StreamState()
         self._server_version: str | None = None
@@ -68,6 +70,7 @@ class Alterations:
             return set()
 
     def of(self, database: str, table: str) -> tuple[str, int] | None:
-        """Give file and position for a table; None where no statement has altered it."""
-        found = [self._places[key] for key in ((database, table), (database, "")) if key in self._places]
-        return max(found, key=lambda place: SourcePosition(0, *place).order(), default=None)
+        """Give file and position for a table; None where nothing has altered it."""
+        found = [self._places.get((database, table)), self._places.get((database, "")), self._before]
+        places = (place for place in found if place is not None)
+        return max(places, key=lambda place: SourcePosition(0, *place).order(), default=None)

@@ -38,7 +38,7 @@ from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress
 from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
 from services.reader.log_identity import LogMismatch, log_mismatch
-from services.reader.log_scan import alterations, creation_time, gtids_before_position, start_position_at
+from services.reader.log_scan import creation_time, gtids_before_position, search, start_position_at
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.reader.start_position import StartPosition, moved_on_purpose, seconds_of
@@ -95,10 +95,12 @@ class LiveSource:
         # What was written last, with its epoch, and what is to be written with the first events.
         self._catalog: tuple[int, bytes] | None = None
         self._unwritten: CatalogReading | None = None
-        # Where a first session begins, or one after a gap; which tables statements may have altered from
-        # there to the reading.
+        # From where on statements may have altered tables that nobody has looked for: where a first session
+        # begins, or one after a gap; later the last reading of the catalogue. Else nobody looks.
         self._since: tuple[str, int] | None = None
         self._alterations: Alterations | None = None
+        # Up to where definitions may have been others in any case, as what came before was read from files.
+        self._unsearched: tuple[str, int] | None = None
         self._read_again_at: float | None = None
         # Tables whose definitions statements have changed since they were read, and when to read them.
         self._touched: dict[tuple[str, str], None] = {}
@@ -220,7 +222,8 @@ class LiveSource:
             self._connection.close()
         self._connection = self._dump = None
         self._goes_on = False
-        self._unwritten = self._read_again_at = self._since = self._alterations = None
+        self._unwritten = self._read_again_at = None
+        self._since = self._unsearched = self._alterations = None
         self._touched.clear()
 
     def _check(self, connection: MysqlConnection) -> None:
@@ -307,8 +310,7 @@ class LiveSource:
         else:
             log_file, _, number = start.rpartition(":")
             place = self._with_gtids(connection, log_file, int(number))
-        in_reach = place.position <= _LAST_POSITION
-        self._since = place.log_file, place.position if in_reach else _FIRST_POSITION
+        self._since = place.log_file, place.position
         if place.position <= _LAST_POSITION:
             self._dump_at(connection, names, place.log_file, place.position, place.gtid_set, gap=moved)
         elif place.gtid_set:
@@ -352,6 +354,10 @@ class LiveSource:
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Resume where the state says, in the log that it names; the server may be told that position."""
         self._goes_on = self._settings.semi_sync
+        if _from_files(state, names):
+            # Files have no catalogue. What is read now is that of all rows from here on that nothing alters.
+            self._since = state.log_file, state.position
+            self._unsearched = state.log_file, state.position - 1
         if state.left_out:
             before = gtids_before(self._head(connection, state.log_file))
             if missing(before, state.left_out):
@@ -528,30 +534,33 @@ class LiveSource:
         An ALTER that waits for our acknowledgement has locked its table, and must not be waited for: such a
         table is read once it is free.
 
-        A reader that begins in the past looks in the log which tables may have been others since.
+        A reader that begins in the past looks in the log which tables may have been others since, and again
+        up to each later reading: it may be the first of a table.
         """
         self._unwritten = read_catalog(connection, wait=not self._settings.semi_sync)
         self._read_again_at = None if self._unwritten.whole else time.monotonic() + _READ_AGAIN_S
         if self._since is not None:
-            since, self._since = self._since, None
-            status, began = self._unwritten.status, time.monotonic()
-            logged = {"since": f"{since[0]}:{since[1]}", "until": f"{status.log_file}:{status.position}"}
-            _LOG.info("searching the log for statements that alter tables", **logged)
-            self._alterations = alterations(
-                connection,
-                self._replica,
-                since,
-                status,
-                self._beat,
-                any_case=self._unwritten.lower_case_names,
-            )
-            _LOG.info(
-                "searched the log for statements that alter tables",
-                **logged,
-                tables=self._alterations.tables,
-                bytes=self._alterations.bytes,
-                seconds=round(time.monotonic() - began, 1),
-            )
+            self._search(connection, self._since, self._unwritten)
+
+    def _search(self, connection: MysqlConnection, since: tuple[str, int], reading: CatalogReading) -> None:
+        """Look which tables statements may have altered up to a reading."""
+        from services.reader.alterations import Alterations  # noqa: PLC0415 - a first start alone needs it
+
+        status, began = reading.status, time.monotonic()
+        found = self._alterations or Alterations(any_case=reading.lower_case_names, before=self._unsearched)
+        logged = {"since": f"{since[0]}:{since[1]}", "until": f"{status.log_file}:{status.position}"}
+        _LOG.info("searching the log for statements that alter tables", **logged)
+        # As another replica: a server ends the dump that is running for one who asks for a second.
+        replica = ReplicaIdentity.new(self._replica.name)
+        search(connection, replica, since, status, self._beat, found=found)
+        self._since, self._alterations = (status.log_file, status.position), found
+        _LOG.info(
+            "searched the log for statements that alter tables",
+            **logged,
+            tables=found.tables,
+            bytes=found.bytes,
+            seconds=round(time.monotonic() - began, 1),
+        )
 
     def _read_touched(self) -> None:
         """Read the definitions of tables that statements have changed, on a connection of its own.
@@ -583,19 +592,24 @@ class LiveSource:
         written = self._stage.session_epoch, definitions.digest()
         if self._catalog == written:
             return
-        self._write_definitions(reading)
+        self._write_definitions(reading, self._alterations)
         self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
         if definitions.databases() <= {"mysql"}:
             user = self._settings.mysql.user
             _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
 
-    def _write_definitions(self, reading: CatalogReading) -> None:
+    def _write_definitions(self, reading: CatalogReading, found: "Alterations | None" = None) -> None:
+        """Write definitions, each with the place up to which it may have been another.
+
+        That is the place of the reading itself where nobody has looked what statements altered until then.
+        """
         status, epoch = reading.status, self._stage.session_epoch
+        here = status.log_file, status.position
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
         for definition in reading.definitions:
-            altered = self._alterations and self._alterations.of(definition.database, definition.table)
+            altered = here if found is None else found.of(definition.database, definition.table)
             entry = CatalogEntry(
                 epoch,
                 status.log_file,
@@ -611,6 +625,14 @@ class LiveSource:
                 # 10,000 tables take longer than a transaction of Kafka lasts.
                 self._beat()
                 self._commit()
+
+
+def _from_files(state: ReaderState, names: ServerNames) -> bool:
+    """Tell whether what a state names last was read from a file: no server has said its name."""
+    known = state.identity
+    return known is None or bool(
+        (names.uuid and not known.server_uuid) or (names.uid and not known.server_uid)
+    )
 
 
 def _logs(connection: MysqlConnection) -> list[LogFile]:

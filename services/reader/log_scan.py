@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from services.reader.alterations import Alterations
 
 _FIRST_POSITION: Final = 4
+_LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 1.0
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _PLACING: Final = struct.Struct("<4xB4xIIH")
@@ -80,26 +81,26 @@ def gtids_before_position(
     return finder.gtid_set
 
 
-def alterations(
+def search(
     connection: MysqlConnection,
     replica: ReplicaIdentity,
     since: tuple[str, int],
     until: LogStatus,
     beat: Callable[[], None],
     *,
-    any_case: bool,
-) -> "Alterations":
-    """Look which tables statements may have altered between two places."""
-    from services.reader.alterations import Alterations  # noqa: PLC0415 - a first start alone needs it
+    found: "Alterations",
+) -> None:
+    """Look which tables statements may have altered between two places.
 
-    found = Alterations(any_case=any_case)
+    A dump has positions of 32 bits: what lies further on is looked for from the head of its file on.
+    """
     if since == (until.log_file, until.position):
-        return found
-    for log_file, position, piece in _walk(connection, replica, since[0], beat, since[1]):
+        return
+    begin = since[1] if since[1] <= _LAST_POSITION else _FIRST_POSITION
+    for log_file, position, piece in _walk(connection, replica, since[0], beat, begin):
         if log_file == until.log_file and position >= until.position:
             break
         found.feed(log_file, position, piece)
-    return found
 
 
 def _walk(

@@ -62,7 +62,7 @@ def test_a_definition_does_not_hold_before_what_may_have_altered_it():
 
     for position in (4, 700):
         assert isinstance(found(position).definition, Unknown)
-        assert "bin.000002:700 may have altered it" in found(position).definition.reason
+        assert "it may have been altered up to bin.000002:700" in found(position).definition.reason
         (only,) = catalog.since("d", "t", SourcePosition(0, "bin.000002", position))
         assert only == found(position)
     assert found(701) == (read.definition, True, "catalog")
@@ -73,6 +73,28 @@ def test_a_definition_does_not_hold_before_what_may_have_altered_it():
     # Nor does it become known what the table was before it was created again.
     assert catalog.apply("CREATE TABLE t (a INT)", session, SourcePosition(0, "bin.000002", 900), whole=True)
     assert isinstance(found(4).definition, Unknown)
+
+
+def test_where_nobody_has_looked_a_definition_holds_from_its_own_place_on():
+    def read(position, altered, engine):
+        there = entry("t", 0, "bin.000001", position, engine)
+        return replace(there, altered_log_file="bin.000001", altered_position=altered)
+
+    catalog = Catalog()
+    catalog.add(read(500, 500, "a"))
+
+    def found(position):
+        return catalog.find("d", "t", SourcePosition(0, "bin.000001", position))
+
+    assert found(499) is None
+    assert found(500).definition.engine == "a"
+    # Another one tells that nothing has altered the table since 200.
+    catalog.add(read(700, 200, "b"))
+    assert isinstance(found(200).definition, Unknown)
+    assert found(201)[:2] == found(499)[:2] == (read(700, 200, "b").definition, True)
+    assert found(500)[:2] == (read(500, 500, "a").definition, False)
+    catalog.gap(SourcePosition(0, "bin.000001", 300))
+    assert isinstance(found(400).definition, Unknown)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from("abc")), max_size=30))
