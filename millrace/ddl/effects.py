@@ -42,7 +42,13 @@ class Known(Protocol):
     """The definitions before a statement."""
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; None if it is new."""
+        """Give what is known of a table; None where it was never heard of."""
+
+    def later(self, database: str, table: str) -> State | None:
+        """Give what is known only later of a table that was never heard of.
+
+        MISSING where it is certain that it was not there; None where nobody knows.
+        """
 
     def tables(self, database: str) -> Iterable[str]:
         """Give the tables of a database that are not missing."""
@@ -51,8 +57,9 @@ class Known(Protocol):
 def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> dict[TableKey, State]:
     """Give the new states of what a statement changes, and of what it may change and is not understood.
 
-    A table that was never heard of, and that the statement does not create, stays so. Without ``whole`` the
-    text is the beginning of a statement, or not all of it could be read.
+    A table that was never heard of, and that the statement does not create, stays so; one that it may have
+    created or found is unknown. Without ``whole`` the text is the beginning of a statement, or not all of it
+    could be read.
     """
     if not whole:
         reason = "its text is too long, or not in its character set"
@@ -155,6 +162,25 @@ class _Work:
         state = self.state(key)
         return state is not None and state is not MISSING
 
+    def creates(
+        self, key: TableKey, statement: ddl.CreateTable | ddl.CreateSequence | ddl.CreateDatabase
+    ) -> bool:
+        """Tell whether a statement makes what it names; note that it is not known where that is uncertain.
+
+        Servers log a statement with IF NOT EXISTS also where it has created nothing. Where the log tells that
+        it has, that counts, whatever is known.
+        """
+        if not statement.if_not_exists or statement.or_replace or self.session.has_created:
+            return True
+        state = self.state(key)
+        if state is None:
+            state = self._known.later(*key)
+        if state is None and not (key[1] and self.session.server.logs_created_tables_only):
+            state = self.changes[key] = Unknown(
+                "a statement with IF NOT EXISTS may have found another of that name, which was not known"
+            )
+        return state is None or state is MISSING
+
     def tables(self, database: str) -> list[str]:
         """Give the tables of a database."""
         return list(self._known.tables(database))
@@ -176,7 +202,7 @@ class _Work:
 
 def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
     key = work.key(statement.table)
-    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+    if not work.creates(key, statement):
         return
     if statement.like is not None:
         source = work.state(work.key(statement.like))
@@ -210,7 +236,7 @@ _SEQUENCE: Final = (
 
 def _create_sequence(work: _Work, statement: ddl.CreateSequence) -> None:
     key = work.key(statement.table)
-    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+    if not work.creates(key, statement):
         return
     columns = [
         ColumnDefinition(ordinal, name, column_type, nullable=False, unsigned="unsigned" in column_type)
@@ -245,7 +271,7 @@ def _rename(work: _Work, old: TableKey, new: TableKey) -> None:
 
 def _create_database(work: _Work, statement: ddl.CreateDatabase) -> None:
     key = work.database(statement.database)
-    if statement.if_not_exists and not statement.or_replace and work.exists(key):
+    if not work.creates(key, statement):
         return
     if statement.or_replace:
         _drop_database(work, ddl.DropDatabase(statement.database))

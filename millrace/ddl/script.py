@@ -24,6 +24,9 @@ class _Definitions(dict[TableKey, State]):
     def state(self, database: str, table: str) -> State | None:
         return self.get((database, table))
 
+    def later(self, database: str, table: str) -> State:  # noqa: ARG002 - as it is asked
+        return MISSING
+
     def tables(self, database: str) -> list[str]:
         return [table for (name, table), state in self.items() if name == database and state is not MISSING]
 

@@ -44,6 +44,11 @@ class Server:
         return cls("mariadb" in (text or "").lower(), tuple(map(int, found[0])) if found else ())
 
     @property
+    def logs_created_tables_only(self) -> bool:
+        """Whether CREATE TABLE IF NOT EXISTS is not logged where the table was there."""
+        return self.mariadb and self.version >= (10, 11)
+
+    @property
     def shows_widths(self) -> bool:
         """Whether the types of integers are shown with their display widths."""
         return self.mariadb or self.version < (8, 0, 19)
@@ -56,7 +61,7 @@ class Session:
     ``database`` is the default database, ``sql_mode`` as a QUERY event has it, ``server_charset`` that of
     ``collation_server``. With ``lower_case_names`` names of databases and tables do not differ by case.
     ``timestamp_not_null`` tells whether a TIMESTAMP column without NULL is NOT NULL, None where that is not
-    known.
+    known. ``has_created`` says that the log tells that a CREATE has created what it names.
     """
 
     database: str = ""
@@ -65,6 +70,7 @@ class Session:
     server_charset: str | None = None
     lower_case_names: bool = False
     timestamp_not_null: bool | None = None
+    has_created: bool = False
 
     def spelled(self, name: str) -> str:
         """Spell the name of a database or table as the server stores it."""

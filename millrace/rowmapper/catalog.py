@@ -75,6 +75,8 @@ class Catalog:
         self._reached = _BEGINNING.order()
         """How far statements were applied: the readings after it wait for the stream, and are all kept."""
         self._lower_case = False
+        self._read_from: tuple[int, int, int] | None = None
+        """Where the catalogue was read first, with all databases."""
 
     @property
     def lower_case_names(self) -> bool:
@@ -90,8 +92,10 @@ class Catalog:
         self._lower_case |= entry.lower_case_names
         state, key = entry.definition, (entry.definition.database, entry.definition.table)
         versions = self._versions[self._key(*key)]
+        place = SourcePosition(entry.epoch, entry.log_file, entry.position)
+        self._read_from = min(self._read_from or place.order(), place.order())
         version = _Version(
-            SourcePosition(entry.epoch, entry.log_file, entry.position),
+            place,
             state,
             "catalog",
             SourcePosition(entry.epoch, entry.altered_log_file, entry.altered_position)
@@ -236,6 +240,10 @@ class Catalog:
             return altered
         return None if gap is None else Found(_not_known_after(gap), later=False)
 
+    def was_read(self, place: SourcePosition) -> bool:
+        """Tell whether the catalogue was read before a place."""
+        return self._read_from is not None and self._read_from < place.order()
+
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Give the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):
@@ -261,6 +269,16 @@ class _Known:
             return None if found is None else found.definition
         gap = self._catalog.last_gap(self._place)
         return None if gap is None else _not_known_after(gap)
+
+    def later(self, database: str, table: str) -> State | None:
+        """Give what was read later of a table that was never heard of.
+
+        All databases are read together, so that one which was not there then is missing until it is created.
+        """
+        found = self._catalog.find(database, table, self._place, before=True)
+        if found is not None:
+            return found.definition
+        return MISSING if not table and self._catalog.was_read(self._place) else None
 
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""

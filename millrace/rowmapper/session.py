@@ -50,6 +50,9 @@ def session_of(event: StatementEvent, server_version: str | None) -> Session:
         server,
         None if variables.charset is None else _charset(variables.charset.server),
         timestamp_not_null=None if explicit is None else not explicit,
+        # The transaction of the dictionary, in which nothing was created where there is none: tried on MySQL
+        # 8.0.15 (not with MyISAM) and MariaDB 10.11.5 and 11.4.5 (tables only).
+        has_created=variables.ddl_logged_with_xid is not None or variables.xid is not None,
     )
 
 

@@ -25,6 +25,9 @@ class Tables(dict[tuple[str, str], State]):
     def state(self, database: str, table: str) -> State | None:
         return self.get((database, table))
 
+    def later(self, database: str, table: str) -> State | None:
+        return MISSING
+
     def tables(self, database: str) -> Iterator[str]:
         return (table for (name, table), state in self.items() if name == database and state is not MISSING)
 

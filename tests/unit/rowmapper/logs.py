@@ -58,8 +58,9 @@ class Log:
         self.gno += 1
         return self.event(GtidLogEvent(1, SID, self.gno))
 
-    def query(self, text, database="shop"):
-        return self.event(QueryEvent(9, 0, 0, StatusVariables(), database, text.encode()))
+    def query(self, text, database="shop", variables=None):
+        variables = variables or StatusVariables()
+        return self.event(QueryEvent(9, 0, 0, variables, database, text.encode()))
 
     def begin(self):
         return self.gtid().query("BEGIN")

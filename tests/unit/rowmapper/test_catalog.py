@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.events.query import StatusVariables
+from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session, Unknown
 from millrace.rowmapper.catalog import Catalog
+
+from .harness import EventsTopic, World
+from .logs import Log
 
 
 def entry(name, epoch, log_file, position, engine):
@@ -149,3 +154,93 @@ def test_readings_ahead_of_the_stream_do_not_drive_out_what_holds_for_it():
     for position, engine in ((120, "100"), (250, "200"), (450, "400"), (500, "500")):
         found = catalog.find("d", "t", SourcePosition(0, "bin.000001", position))
         assert found.definition.engine == engine
+
+
+# -- IF NOT EXISTS ------------------------------------------------------------------------------------------
+
+CREATED = "CREATE TABLE IF NOT EXISTS a (id INT PRIMARY KEY, made VARCHAR(100) CHARACTER SET utf8mb4)"
+"""The table may have been there, with other columns."""
+
+
+def rows_after_it(variables=None, catalog=(), before=()):
+    """The names of the second column in rows after the statement; and how many rows wait."""
+    topic = EventsTopic()
+    log = Log(topic, named=False)
+    for statement in before:
+        log.query(statement)
+    if catalog:
+        log.begin().insert("a", (1, "x")).commit()
+    log.query(CREATED, variables=variables)
+    log.begin().insert("a", (2, "x")).commit()
+    world = World(topic, catalog=catalog)
+    world.run()
+    found = [list(value["after"])[1] for _, value in world.read("t.shop.a")]
+    return found, len(world.records("t.deadletter"))
+
+
+def read_at(position, altered=None):
+    columns = (
+        ColumnDefinition(0, "id", "int", nullable=False, key_position=0),
+        ColumnDefinition(1, "read", "varchar(100)", charset="utf8mb4"),
+    )
+    found = CatalogEntry(0, "bin.000001", position, TableDefinition("shop", "a", columns), 1)
+    return (
+        found if altered is None else replace(found, altered_log_file="bin.000001", altered_position=altered)
+    )
+
+
+def test_what_a_statement_may_have_found_is_not_known():
+    """The log has the statement also where the table was there, with other columns."""
+    assert rows_after_it() == ([], 1)
+
+
+def test_what_the_log_says_that_a_statement_has_created():
+    """MySQL 8 logs the transaction of its dictionary in which it created something."""
+    assert rows_after_it(StatusVariables(codes=b"\x11", ddl_logged_with_xid=7)) == (["made"], 0)
+    assert rows_after_it(StatusVariables(codes=b"\x81", xid=7)) == (["made"], 0)
+
+
+def test_a_statement_creates_what_was_dropped():
+    assert rows_after_it(before=["CREATE TABLE a (id INT)", "DROP TABLE a"]) == (["made"], 0)
+    assert rows_after_it(before=["CREATE TABLE a (id INT)", "RENAME TABLE a TO b"]) == (["made"], 0)
+
+
+def test_a_statement_finds_what_was_read():
+    """Before it, or after it where nothing has altered the table in between."""
+    assert rows_after_it(catalog=[read_at(4)]) == (["read", "read"], 0)
+    assert rows_after_it(catalog=[read_at(5000)]) == (["read", "read"], 0)
+    assert rows_after_it(catalog=[read_at(5000, altered=4000)]) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("10.6.9-MariaDB", Unknown), ("11.4.5-MariaDB", TableDefinition), ("9.7.4", Unknown)],
+)
+def test_a_server_that_logs_only_what_was_created(version, expected):
+    session = Session("shop", 0, Server.parse(version), "utf8mb4")
+    for kind in (
+        "TABLE IF NOT EXISTS a (id INT)",
+        "TABLE IF NOT EXISTS a LIKE b",
+        "SEQUENCE IF NOT EXISTS a",
+    ):
+        catalog = Catalog()
+        catalog.apply("CREATE TABLE b (id INT)", session, SourcePosition(0, "bin.000001", 4), whole=True)
+        (made,) = catalog.apply(f"CREATE {kind}", session, SourcePosition(0, "bin.000001", 100), whole=True)
+        assert isinstance(made.state, expected), kind
+
+
+def test_a_database_that_was_not_there_is_created():
+    """Where the catalogue was read, it had all databases."""
+    place = SourcePosition(0, "bin.000001", 100)
+    text = "CREATE DATABASE IF NOT EXISTS other"
+    session = Session("", 0, Server.parse("11.4.5-MariaDB"), "utf8mb4")
+    catalog = Catalog()
+    (made,) = catalog.apply(text, session, place, whole=True)
+    assert isinstance(made.state, Unknown)
+    catalog = Catalog()
+    catalog.add(entry("t", 0, "bin.000001", 4, "InnoDB"))
+    (made,) = catalog.apply(text, session, place, whole=True)
+    assert made.state.charset == "utf8mb4"
+    later = Catalog()
+    later.add(CatalogEntry(0, "bin.000001", 200, TableDefinition("other", "", (), charset="latin1"), 1))
+    assert later.apply(text, session, place, whole=True) == []
