@@ -309,6 +309,9 @@ def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
             if isinstance(each, ddl.ConvertPartition):
                 _convert_partition(work, each, after)
     elif isinstance(state, Unknown):
+        if any(map(_alters, statement.operations)):
+            # It is not known again, but not what it was: what is read later may be of before, or of after.
+            work.changes[key] = state
         for each in statement.operations:
             if isinstance(each, ddl.ConvertPartition) and each.creates:
                 work.changes[work.key(each.table)] = state

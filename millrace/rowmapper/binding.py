@@ -221,10 +221,8 @@ class Binder:
 
     ``catalog`` has what statements made of definitions so far. ``known`` is what earlier row mappers noted of
     the topics of tables, ``refused`` why topics took no rows
-    since this process has started. Redriving sets two liberties: with
-    ``trust_later`` a definition that contradicts the log gives way to the first one read later that agrees
-    with it; with ``accept_topics`` a topic that was deleted, or is another one, is taken as it is. With
-    ``without_topics`` rows go elsewhere: names of topics are not claimed.
+    since this process has started. With ``accept_topics`` a topic that was deleted, or is another one, is
+    taken as it is. With ``without_topics`` rows go elsewhere: names of topics are not claimed.
     """
 
     def __init__(
@@ -241,7 +239,6 @@ class Binder:
         catalog: Catalog | None = None,
         json_format: JsonFormat | None = None,
     ) -> None:
-        self.trust_later = False
         self.accept_topics = False
         self.without_topics = False
         self.selection = Selection(settings)
@@ -258,6 +255,7 @@ class Binder:
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self.json_format = json_format
+        self._trust_later = False
         self._look_due = self._must_look = False
         self._catalog = catalog or Catalog()
         self._known = {topic.topic: topic for topic in known}
@@ -273,6 +271,15 @@ class Binder:
         self._failed: dict[Content, BinlogError] = {}
 
     # -- the catalogue --------------------------------------------------------------------------------
+
+    def trust_later(self, reached: SourcePosition | None) -> None:
+        """Let what contradicts the log give way to the first definition read later that agrees with it.
+
+        So it is where tables are redriven. Up to ``reached`` all statements of the log were applied.
+        """
+        self._trust_later = self.accept_topics = True
+        if reached is not None:
+            self._catalog.reach(reached)
 
     def is_transactional(self, database: str, table: str, place: SourcePosition) -> bool:
         """Say whether a rollback undoes the rows of a table; so it is unless its engine is known not to."""
@@ -330,8 +337,8 @@ class Binder:
             self._catalog.add(entry)
 
     def _find(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> Found | None:
-        """Give the definition that holds; with ``trust_later`` the first one from there on that agrees."""
-        if not self.trust_later:
+        """Give the definition that holds; with later ones, the first from there on that agrees."""
+        if not self._trust_later:
             return self._catalog.find(table_map.database, table_map.table, place)
         candidates = self._catalog.since(table_map.database, table_map.table, place, unaltered=True)
         for found in candidates:

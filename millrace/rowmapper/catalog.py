@@ -118,12 +118,16 @@ class Catalog:
         if stored.is_gap:
             self.gap(place)
             return
-        self._reached = max(self._reached, place.order())
+        self.reach(place)
         self._put((stored.database, stored.table), _Version(place, stored.state, "history"))
+
+    def reach(self, place: SourcePosition) -> None:
+        """Take note that all statements before a place were applied."""
+        self._reached = max(self._reached, place.order())
 
     def gap(self, place: SourcePosition) -> SchemaVersion:
         """Take note that changes are missing just before ``place``; give what is written down of it."""
-        self._reached = max(self._reached, place.order())
+        self.reach(place)
         if place not in self._gaps:
             insort(self._gaps, place, key=SourcePosition.order)
         return SchemaVersion("", "", *place, Unknown("changes are missing from the log"))
@@ -133,7 +137,7 @@ class Catalog:
     ) -> list[SchemaVersion]:
         """Apply a statement, and give the versions that come of it."""
         session = replace(session, lower_case_names=self._lower_case)
-        self._reached = max(self._reached, place.order())
+        self.reach(place)
         changes = apply(text, session, _Known(self, place), whole=whole)
         for key, state in changes.items():
             self._put(key, _Version(place, state, "history"))
@@ -188,7 +192,8 @@ class Catalog:
     ) -> list[Found]:
         """Return what :meth:`find` returns, and all definitions that came later, up to the next gap.
 
-        Where they are to be ``unaltered``, up to the next statement that is known to have changed the table.
+        Where they are to be ``unaltered``, up to the next statement that may have changed the table: beyond
+        what the row mapper has applied, the reader must have looked for such.
         """
         versions = self._versions.get(self._key(database, table))
         if not versions:
@@ -197,16 +202,26 @@ class Catalog:
         index = bisect_right(versions, (place.order(), True), key=_order)
         if index <= between.start:
             found = self._before(versions, between, place)
+            if found is None and unaltered:
+                return []
             if found is not None and isinstance(found.definition, Unknown):
                 return [found]
         first = max(index - 1, between.start)
         later = versions[index : between.stop]
         if unaltered:
-            later = list(takewhile(partial(_is_unaltered, place), later))
+            later = list(takewhile(partial(self._is_unaltered, versions[between.start], place), later))
         return [
             *(Found(one.state, later=False, origin=one.origin) for one in versions[first:index]),
             *(Found(one.state, later=True, origin=one.origin) for one in later),
         ]
+
+    def _is_unaltered(self, first: _Version, place: SourcePosition, version: _Version) -> bool:
+        """Tell whether a later version may hold at ``place``, too; ``first`` is the first after the gap."""
+        if version.origin == "history":
+            return False
+        if _holds_before(version, place, first=version is first):
+            return True
+        return version.altered in (None, version.place) and version.place.order() <= self._reached
 
     def last_gap(self, place: SourcePosition) -> SourcePosition | None:
         """Give the last place up to ``place`` before which changes are missing."""
@@ -326,13 +341,6 @@ def _altered(versions: Sequence[_Version], place: SourcePosition, gap: SourcePos
     if gap is None:
         words += ", or begin after that place (MILLRACE_START)"
     return Found(Unknown(words), later=True)
-
-
-def _is_unaltered(place: SourcePosition, version: _Version) -> bool:
-    """Tell whether a later version may hold at ``place``, too."""
-    if version.origin == "history":
-        return False
-    return version.altered is None or version.altered.order() < place.order()
 
 
 def _order(version: _Version) -> tuple[tuple[int, int, int], bool]:

@@ -8,7 +8,8 @@ and newer rows wait after it.
 
 A dead letter holds the rows event, its table map, and what else its rows need: the events topic is not read.
 The dead letters of a transaction get a BEGIN and an END of their own in the transactions topic. If a
-definition contradicts a dead letter, the first later one that agrees with it is used. A topic that was
+definition contradicts a dead letter, the first later one that agrees with it is used, which must have been
+read before the next statement that may have changed the table. A topic that was
 created again is accepted as it is, since an operator started the redrive.
 """
 
@@ -28,10 +29,11 @@ from millrace.avro.service_state import (
 )
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_REDRIVEN
+from millrace.contract import HEADER_REDRIVEN, EventKey, SourcePosition
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
+from millrace.kafka.search import last_before
 from millrace.kafka.state import read_state
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.event_reader import Incoming
@@ -42,6 +44,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
+from millrace.stage import Record
 from services.rowmapper.app import RowMapper, assembled
 
 """The row mapper's own settings, so that rows are written as it writes them."""
@@ -111,8 +114,9 @@ def _redrive(
     outcomes: dict[str, Redriven],
 ) -> None:
     """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
-    binder, stop = parts.publisher.binder, service.stop
-    binder.trust_later = binder.accept_topics = True
+    stop, events = service.stop, parts.topics.events
+    last = last_before(service.settings.kafka, events, parts.stage.next_offset)
+    parts.publisher.binder.trust_later(None if last is None else end_of(last, parts.deserialize))
     for entry in parts.publisher.quarantine.tables:
         if entry.name not in names:
             continue
@@ -135,6 +139,13 @@ def _redrive(
         except TopicsRefusedError as error:
             outcomes[entry.name] = replace(committed, failed=(entry.key, error.message))
             raise
+
+
+def end_of(record: Record, deserialize: EventDeserializer) -> SourcePosition:
+    """Give the place in the log after an event; where it begins if that is all that its record tells."""
+    key = EventKey.parse(record.key or b"").raw
+    size = 0 if record.headers else deserialize(record.value or b"").header.event_size
+    return SourcePosition(key.epoch, key.log_file, key.position + size)
 
 
 def _chosen(

@@ -164,10 +164,11 @@ def compare(
         while version is not None and (version.log_file, version.position) < where:
             key = version.database, version.table
             known[key] = version.state
-            unknown.pop(key, None)
+            was_known = unknown.pop(key, None) is None
             if isinstance(version.state, Unknown):
                 unknown[key] = version.state.reason
-                found_unknown.add(statement)
+                if was_known:
+                    found_unknown.add(statement)
             version = next(waiting)
         now = {
             key: state

@@ -14,7 +14,7 @@ from millrace.avro.service_state import QuarantinedTable, RowsContext
 from millrace.dead_letters import DeadLetterRecord, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
 from millrace.runtime.errors import UserError
-from services.rowmapper.redrive import Redrive, Redriven, _chosen, waiting_dead_letters
+from services.rowmapper.redrive import Redrive, Redriven, _chosen, end_of, waiting_dead_letters
 from tests.stages import CrashError, Ledger
 
 from .test_stage import definition, log, notes, settle_often, world
@@ -47,7 +47,8 @@ def redriven(made_world, found=None):
         records = records[1:]
     ledger.commit(stage)
     publisher = stage._publisher
-    publisher.binder.trust_later = publisher.binder.accept_topics = True
+    read = [record for record in made_world.events.records if record.offset < stage.next_offset]
+    publisher.binder.trust_later(end_of(read[-1], EventDeserializer()))
     (entry,) = publisher.quarantine.tables
     outcome = Redriven("shop.a")
     waiting = waiting_dead_letters(
@@ -87,7 +88,7 @@ def quarantined(**options):
 def test_dead_letters_are_mapped_in_order_and_live_rows_follow():
     made, result = quarantined()
     assert "t.shop.a" not in result.tables
-    result.catalog = [WRONG, RIGHT]
+    result.catalog = [WRONG, definition("a", "id", "note", position=made.position)]
     outcome = redriven(result)
     assert (outcome.dead_letters, outcome.rows, outcome.failed) == (6, 7, None)
     assert result.state.quarantined == ()
@@ -101,6 +102,56 @@ def test_dead_letters_are_mapped_in_order_and_live_rows_follow():
     assert sources[0]["thread"] == 9
     places = [(source["pos"], source["row"]) for source in sources]
     assert len(set(places)) == len(places)
+
+
+def not_understood():
+    """A row after a statement that is not understood."""
+    made = log(named=False).query("CREATE TABLE a (id INT, note VARCHAR(100) CHARACTER SET utf8mb4)")
+    made.query("ALTER TABLE a FROBNICATE").begin().insert("a", (1, "x")).commit()
+    return made, world(made)
+
+
+@pytest.fixture(params=["said", "not said"])
+def read_again(request):
+    """What is read once a statement has touched the table; nobody looks for others up to there.
+
+    Earlier versions of the reader did not say so.
+    """
+
+    def read(made, *names):
+        found = definition("a", *names, position=made.position)
+        if request.param == "said":
+            found = dataclasses.replace(found, altered_log_file="bin.000001", altered_position=made.position)
+        return found
+
+    return read
+
+
+def test_what_was_read_before_another_statement_is_used(read_again):
+    made, result = not_understood()
+    result.catalog = [read_again(made, "id", "note")]
+    assert redriven(result).failed is None
+    assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
+
+
+@pytest.mark.parametrize("statement", ["RENAME COLUMN note TO text", "FROBNICATE"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_was_read_after_another_statement_is_not_used(statement, taken, read_again):
+    """Whether the row mapper has taken that statement, or has not come so far."""
+    made, result = not_understood()
+    made.query(f"ALTER TABLE a {statement}")
+    if taken:
+        result.run()
+    result.catalog = [read_again(made, "id", "text")]
+    _, reason = redriven(result).failed
+    assert "a statement is not understood" in reason
+    assert "t.shop.a" not in result.tables
+    assert len(result.state.quarantined) == 1
+    # One that is known to have been read before the other statement is used.
+    before = definition("a", "id", "note", position=650)
+    result.catalog = [dataclasses.replace(before, altered_log_file="bin.000001", altered_position=104)]
+    assert redriven(result).failed is None
+    assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
 
 
 def test_counts_of_the_transactions_cover_all_rows():
