@@ -144,6 +144,12 @@ class Broker:
             topic.entries.pop()
         topic.end = topic.entries[-1].offset + 1 if topic.entries else topic.start
 
+    def delete_until(self, name: str, is_first: Callable[[Entry], bool]) -> None:
+        """Delete the records of a topic before the first that is kept, as retention does."""
+        topic = self.topics[name]
+        topic.start = next(entry.offset for entry in self.records(name) if is_first(entry))
+        topic.entries = [entry for entry in topic.entries if entry.offset >= topic.start]
+
     def records(self, name: str) -> list[Entry]:
         """The committed records of a topic."""
         if name not in self.topics:

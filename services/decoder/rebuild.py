@@ -14,7 +14,7 @@ from millrace.avro.events import EventSerializer
 from millrace.avro.records import RecordSerializer, is_dead_letter_of
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState, Rebuilt
-from millrace.contract import HEADER_CHUNK, EventKey, RawKey, Topics
+from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import TopicChangedError
@@ -42,7 +42,8 @@ def rebuild(
     del say
     kafka, topics = settings.kafka, settings.names
     raw = range(oldest_offset(kafka, topics.raw), newest_offset(kafka, topics.raw))
-    last = _key_of(last_whole(kafka, topics.events))
+    event = last_whole(kafka, topics.events)
+    last = _key_of(event)
     dead = _key_of(last_whole(kafka, topics.deadletter, _is_ours))
     target = max(
         (key for key in (last, dead) if key is not None), key=lambda key: key.raw.order, default=None
@@ -62,7 +63,12 @@ def rebuild(
         )
     # Where the first offset is a later one, events were deleted on purpose.
     lost = last is not None or oldest_offset(kafka, topics.events) == 0
-    start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
+    if last is not None and _is_own_gap(event):
+        start, last = _first_after(kafka, topics, raw, last), None
+        if start < raw.stop and (dead is None or dead.raw.order < target.raw.order):
+            return Rebuilt(DecoderState(start))
+    else:
+        start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
     # The registry is asked until the last record is written; the process ends then.
     schemas = open_schemas(settings.kafka, settings.registry, settings.source)
     work = _Rebuild(settings, schemas, topics, range(start, raw.stop), last, target)
@@ -184,6 +190,28 @@ def _event_key(key: bytes) -> bytes:
 
 def _is_ours(record: Record) -> bool:
     return is_dead_letter_of("decoder", record.value)
+
+
+def _is_own_gap(record: Record | None) -> bool:
+    """Tell whether a record says that the decoder has skipped what was deleted; none is made of a raw one.
+
+    A gap of the reader's is at position 0.
+    """
+    if record is None or dict(record.headers or ()).get(HEADER_MARKER) != GAP:
+        return False
+    return EventKey.parse(record.key or b"").raw.position > 0
+
+
+def _first_after(settings: KafkaSettings, topics: Topics, raw: range, gap: EventKey) -> int:
+    """Give the offset of the first raw record that was left after what was skipped.
+
+    What the reader notes at the head of a file is at position 0; the gap before it is at position 1.
+    """
+    epoch, number, position = gap.raw.order
+    order = epoch, number, 0 if position == 1 else position
+    return first_reaching(
+        settings, topics.raw, raw, lambda record: RawKey.parse(record.key or b"").order >= order
+    )
 
 
 def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey) -> int:

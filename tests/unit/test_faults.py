@@ -492,6 +492,36 @@ def test_a_topic_loses_all_but_what_was_aborted(name: str, topics: list[str], tm
             assert world.written(topic, service) == reference.written(topic, service), (topic, call)
 
 
+@pytest.mark.parametrize("first", [update, undecodable])
+def test_the_events_end_with_a_gap_of_the_decoder(
+    first: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No raw record is like that note: what was decoded ends with the first that was left after the gap."""
+    monkeypatch.setattr(World, "commit_every", 1)
+    monkeypatch.setenv("MILLRACE_SKIP_GAP", "true")
+    registry = Registry()
+    write_log(tmp_path, 1, [insert])
+    worlds = [World(tmp_path, registry) for _ in range(12)]
+    for world in worlds:
+        world.run("reader")
+        world.run("decoder")
+    for number, action in ((2, insert), (3, first)):
+        write_log(tmp_path, number, [action])
+    for count, world in enumerate(worlds):
+        world.run("reader")
+        world.broker.delete_until(TOPICS.raw, lambda entry: b":bin.000003:" in entry.key)
+        world.run("decoder")
+        events = world.broker.records(TOPICS.events)
+        (gap,) = (at for at, entry in enumerate(events) if entry.headers)
+        world.broker.lose_tail(TOPICS.events, min(count, len(events) - 1 - gap))
+        world.drain()
+    reference, *others = worlds
+    assert any(len(world.broker.records(TOPICS.events)) for world in others)
+    for world in others:
+        for topic, service in ((TOPICS.raw, None), (TOPICS.events, None), (TOPICS.deadletter, "decoder")):
+            assert world.written(topic, service) == reference.written(topic, service), topic
+
+
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
 def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
     """Nothing is written twice where a process is told to stop in the middle of an output."""
