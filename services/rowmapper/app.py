@@ -29,7 +29,7 @@ from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, Tabl
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
 from millrace.binlog.errors import BinlogError
-from millrace.contract import Topics
+from millrace.contract import SourcePosition, Topics
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
@@ -423,13 +423,18 @@ class Ports:
             found = [_without_schemas(topic) for topic in found]
         return found, merged
 
-    def history(self, catalog: Catalog | None = None) -> Catalog:
-        """Read what statements made of definitions so far, into ``catalog`` where one is given."""
+    def history(self, catalog: Catalog | None = None, before: SourcePosition | None = None) -> Catalog:
+        """Read what statements made of definitions so far, into ``catalog`` where one is given.
+
+        Where a place is given, that is what they made ``before`` it.
+        """
         catalog = Catalog() if catalog is None else catalog
         for record in self.read(self.topics.schemas):
             if record.value is not None:
                 try:
-                    catalog.restore(SchemaVersion.from_bytes(record.value))
+                    version = SchemaVersion.from_bytes(record.value)
+                    if before is None or version.place.order() < before.order():
+                        catalog.restore(version)
                 except SingleObjectError as error:
                     raise UserError(
                         f"the definition at offset {record.offset} of {self.topics.schemas} cannot be "

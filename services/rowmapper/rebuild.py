@@ -1,6 +1,7 @@
 """The row mapper's state, rebuilt from the ends of its topics after it was lost or no longer fits them.
 
-The events topic is mapped again from its first record, by the same code, without writing anything. The output
+The events topic is mapped again from its first record, by the same code, without writing anything. What the
+statements before that record made of definitions is in the schemas topic. The output
 is compared with the last records of the topics: the state is the one after the latest of them. A topic that
 lacks earlier records has lost its end: another run writes them again (:meth:`_Rebuild.write_missing`).
 
@@ -20,7 +21,7 @@ from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import Rebuilt, RowMapperState
-from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
+from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, SourcePosition, Topics
 from millrace.dead_letters import DeadLetterRecord, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
@@ -34,6 +35,8 @@ from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.stage import Output, OutputRecord, Record, Target
@@ -55,6 +58,7 @@ def rebuild(
     # The registry is asked until the last record is written; the process ends then.
     work = _Rebuild(settings, open_schemas(settings.kafka, settings.registry, settings.source), producer, say)
     state = work.state()
+    work.check_history()
     remarks = [
         f"{topic} lacks {count} records before the position that other topics have reached: "
         "they are written again"
@@ -90,6 +94,8 @@ class _Rebuild:
         self._infos = ensure_topics(self._admin, settings.topics, ours.kinds, captured=ours.captured)
         start, end = (find(settings.kafka, self._topics.events) for find in (oldest_offset, newest_offset))
         self._events = range(start, end)
+        first = next(records_between(settings.kafka, self._topics.events, start, end), None)
+        self._begin = None if first is None else EventKey.parse(first.key or b"").raw
         self._tails = self._find_tails()
         self._redriven = self._find_redriven()
 
@@ -181,6 +187,19 @@ class _Rebuild:
                 break
         return found
 
+    def check_history(self) -> None:
+        """Raise UserError where rows are to be written again, and statements that defined them are lost."""
+        topics, kafka = self._topics, self._settings.kafka
+        rows = sorted(topic for topic, _ in self.missing if topic.count(".") == 2)
+        if not rows or not self._events.start or not oldest_offset(kafka, topics.schemas):
+            return
+        raise UserError(
+            f"{rows[0]} lacks rows, and what its table was is not known: {topics.events} and "
+            f"{topics.schemas} have both lost what they began with. Nothing was written; 'millrace "
+            "reprocess' writes events and rows again from the raw topic",
+            ExitCode.DATA,
+        )
+
     def write_missing(self, stored: bytes | None) -> None:
         """Write what topics lack from before the state; ``stored`` is the state as it is until then."""
         if not self.missing:
@@ -224,8 +243,11 @@ class _Rebuild:
                 leave=leave,
             )
             deserialize_event = EventDeserializer(self._registry)
+            history, begin = Catalog(), self._begin
+            if begin is not None:
+                ports.history(history, SourcePosition(begin.epoch, begin.log_file, begin.position))
             stage, publisher = make_stage(
-                ports, RowMapperState(self._events.start), deserialize_event, history=Catalog()
+                ports, RowMapperState(self._events.start), deserialize_event, history=history
             )
             publisher.binder.accept_topics = True
             stage.output.settle_bytes = 0

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.service_state import RowMapperState
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
@@ -37,6 +38,7 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.header import EventHeader
+from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
@@ -520,6 +522,47 @@ def test_the_events_end_with_a_gap_of_the_decoder(
     for world in others:
         for topic, service in ((TOPICS.raw, None), (TOPICS.events, None), (TOPICS.deadletter, "decoder")):
             assert world.written(topic, service) == reference.written(topic, service), topic
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_rows_are_written_again_by_what_statements_made_that_are_lost(lost: bool, tmp_path: Path) -> None:
+    """The events begin after them: what they made of the table is in the schemas topic, if that is whole."""
+    registry = Registry()
+    reference, world = (World(tmp_path, registry) for _ in range(2))
+    created = "CREATE TABLE t (id INT PRIMARY KEY, note VARCHAR(20) CHARACTER SET utf8mb4)"
+    statements: tuple[Action, ...] = (
+        lambda log, _: log.query(created),
+        lambda log, _: log.query("ALTER TABLE t RENAME COLUMN note TO text"),
+    )
+    write_log(tmp_path, 1, [*statements, insert])
+    write_log(tmp_path, 2, [insert, insert])
+    for each in (reference, world):
+        each.drain()
+    broker, rows = world.broker, f"{SOURCE}.shop.t"
+    # What was read of the table before the second statement.
+    columns = (
+        ColumnDefinition(0, "id", "int", nullable=False, key_position=0),
+        ColumnDefinition(1, "note", "varchar(20)", charset="utf8mb4"),
+    )
+    read = CatalogEntry(0, "bin.000001", 200, TableDefinition("shop", "t", columns), 1)
+    broker.topics[TOPICS.catalog].append(
+        key=read.key, value=read.to_bytes(), transaction=min(broker.committed)
+    )
+    broker.delete_until(TOPICS.events, lambda entry: b":bin.000002:" in entry.key)
+    if lost:
+        broker.delete_until(TOPICS.schemas, lambda entry: entry is broker.records(TOPICS.schemas)[-1])
+    broker.lose_tail(rows, 3)
+    broker.lose_tail(TOPICS.state, len(broker.records(TOPICS.state)))
+    if lost:
+        with pytest.raises(AssertionError, match="lacks rows, and what its table was is not known"):
+            world.rebuild("rowmapper")
+        assert len(world.written(rows)) == 6
+        return
+    world.rebuild("rowmapper")
+    assert [row["after"] for _, row, *_ in world.written(rows)[6:]] == [
+        {"id": 201, "text": f"{number}"} for number in range(3)
+    ]
+    assert world.written(rows) == reference.written(rows)
 
 
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
