@@ -1,4 +1,4 @@
-"""The numbers of the binary log's framing: event types, checksum algorithms, flags.
+"""The numbers of the binary log's framing: event types, algorithms, flags.
 
 Event types are those of ``Log_event_type`` in MySQL 9.7 (``libs/mysql/binlog/event/binlog_event.h``) and of
 MariaDB 12 (``sql/log_event.h``, from 160 on), in their spelling. Two names of MariaDB get a prefix because
@@ -8,7 +8,16 @@ MySQL uses them for another layout: ``MARIADB_GTID_EVENT`` and ``MARIADB_GTID_LI
 
 from enum import IntEnum, IntFlag
 
-__all__ = ["ChecksumAlgorithm", "EventType", "HeaderFlag", "QueryFlag2", "RowsFlag", "TableMapFlag"]
+__all__ = [
+    "ChecksumAlgorithm",
+    "CompressionType",
+    "EventType",
+    "HeaderFlag",
+    "QueryFlag2",
+    "RowsFlag",
+    "SqlMode",
+    "TableMapFlag",
+]
 
 
 class EventType(IntEnum):
@@ -81,6 +90,13 @@ class ChecksumAlgorithm(IntEnum):
     UNDEF = 255
 
 
+class CompressionType(IntEnum):
+    """How the events in a TRANSACTION_PAYLOAD_EVENT are compressed: ``compression::type``."""
+
+    ZSTD = 0
+    NONE = 255
+
+
 class HeaderFlag(IntFlag):
     """Flags of the common header, ``LOG_EVENT_*_F``; the last two are MariaDB's."""
 
@@ -132,3 +148,17 @@ class QueryFlag2(IntFlag):
     OPTION_EXPLICIT_DEF_TIMESTAMP = 1 << 24
     OPTION_IF_EXISTS = 1 << 28
     OPTION_INSERT_HISTORY = 1 << 30
+
+
+class SqlMode(IntFlag):
+    """Bits of the status variable ``sql_mode`` that change what a statement means, ``MODE_…``.
+
+    ``DROPPED`` are those that MySQL 8.0.5 no longer has: from POSTGRESQL to MYSQL40, and NO_AUTO_CREATE_USER.
+    """
+
+    REAL_AS_FLOAT = 1 << 0
+    ANSI_QUOTES = 1 << 2
+    ORACLE = 1 << 9
+    MAXDB = 1 << 12
+    NO_BACKSLASH_ESCAPES = 1 << 20
+    DROPPED = 0x1003FF00

@@ -11,7 +11,7 @@ from millrace.binlog.columns.charsets import charset_name, collation_name
 from millrace.binlog.events import StatementEvent, StatusVariables
 from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
-from millrace.binlog.types import HeaderFlag, QueryFlag2
+from millrace.binlog.types import HeaderFlag, QueryFlag2, SqlMode
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.row_printer import quoted_name, sql_string
 
@@ -19,7 +19,6 @@ DELIMITER = b"/*!*/;"
 _OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
 _SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)
 _SHORT_FORM_THREAD = 999999999
-_DROPPED_MODES = 0x1003FF00
 
 _Flag = tuple[int, bool, bytes]
 _FLAGS2: tuple[_Flag, ...] = (
@@ -167,7 +166,7 @@ class SessionText:
     def _mode_mask(self, sql_mode: int) -> bytes:
         """Take away, on a server that does not know them any more, the modes that MySQL 8.0 dropped."""
         since_8_0 = self.generation is not Generation.MYSQL_8_0 or self._server_version >= (8, 0, 5)
-        return b"" if since_8_0 or not sql_mode & _DROPPED_MODES else b"/*!80005 &~0x%x*/" % _DROPPED_MODES
+        return b"" if since_8_0 or not sql_mode & SqlMode.DROPPED else b"/*!80005 &~0x%x*/" % SqlMode.DROPPED
 
     def _differs(self, name: str, value: object) -> bool:
         if self._printed.get(name) == value:

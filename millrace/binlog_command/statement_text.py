@@ -3,7 +3,7 @@
 import base64
 import struct
 
-from millrace.binlog.columns.charsets import UTF8MB3_COLLATION, charset_name, collation_name
+from millrace.binlog.columns.charsets import UTF8MB3_COLLATION, charset_name, collation_name, names_utf8mb3
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
 from millrace.binlog.events import (
     IntvarEvent,
@@ -189,8 +189,8 @@ class StatementText:
         page = self._page
         charset = charset_name(collation, utf8mb3=page.session.utf8mb3)
         mariadb = page.is_mariadb
-        renamed = page.server_version >= ((10, 6) if mariadb else (8, 0, 30))
-        name = collation_name(collation, mariadb=mariadb, utf8mb3=renamed)
+        in_full = names_utf8mb3(page.server_version, mariadb=mariadb)
+        name = collation_name(collation, mariadb=mariadb, utf8mb3=in_full)
         if charset is None:
             return b"???"  # as mysqlbinlog: an error is better than another string
         digits = value.hex().upper().encode()

@@ -10,17 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from millrace.binlog.types import SqlMode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_STATEMENT: Final = 4 << 20
 """Characters of the longest statement that is read; 4096 columns with comments take less."""
-
-_ANSI_QUOTES: Final = 0x4
-_REAL_AS_FLOAT: Final = 0x1
-_ORACLE: Final = 0x200
-_MAXDB: Final = 0x1000
-_NO_BACKSLASH_ESCAPES: Final = 0x100000
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -79,12 +75,12 @@ class Session:
     @property
     def real_is_float(self) -> bool:
         """Whether REAL is FLOAT."""
-        return bool(self.sql_mode & _REAL_AS_FLOAT)
+        return bool(self.sql_mode & SqlMode.REAL_AS_FLOAT)
 
     @property
     def other_types(self) -> bool:
         """Whether names of types mean others: DATE is DATETIME in Oracle's mode, TIMESTAMP in MaxDB's."""
-        return self.server.mariadb and bool(self.sql_mode & (_ORACLE | _MAXDB))
+        return self.server.mariadb and bool(self.sql_mode & (SqlMode.ORACLE | SqlMode.MAXDB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,8 @@ def tokenize(text: str, session: Session) -> list[Token]:
     """Give the tokens of a statement; raise NotUnderstoodError where a quote or comment has no end."""
     if len(text) > MAX_STATEMENT:
         raise NotUnderstoodError(f"it has {len(text)} characters")
-    ansi, plain = bool(session.sql_mode & _ANSI_QUOTES), bool(session.sql_mode & _NO_BACKSLASH_ESCAPES)
+    ansi = bool(session.sql_mode & SqlMode.ANSI_QUOTES)
+    plain = bool(session.sql_mode & SqlMode.NO_BACKSLASH_ESCAPES)
     tokens: list[Token] = []
     at, size, executed = 0, len(text), 0
     while at < size:

@@ -18,6 +18,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.types import SqlMode
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import NotUnderstoodError, Server, Session
 from millrace.ddl import statements as ddl
@@ -27,7 +28,6 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.conversions import converted, keeps_values
 
-_ANSI_QUOTES: Final = 4
 _UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
 _Order = tuple[int, int, int]
 _BEGINNING: Final[_Order] = (-1, 0, 0)
@@ -50,7 +50,7 @@ class Statement:
         place = SourcePosition(record["epoch"], record["file"], record["pos"])
         text, parsed = record["statement"], None
         session = Session(record["database"], 0, server, lower_case_names=lower_case_names)
-        for each in (session, replace(session, sql_mode=_ANSI_QUOTES)):
+        for each in (session, replace(session, sql_mode=SqlMode.ANSI_QUOTES)):
             try:
                 parsed = ddl.parse(text, each)
             except NotUnderstoodError:

@@ -31,6 +31,7 @@ __all__ = [
     "collation_servers",
     "current_name",
     "max_bytes_per_character",
+    "names_utf8mb3",
 ]
 
 BINARY = "binary"
@@ -271,8 +272,8 @@ def _collation_names() -> dict[int, tuple[str, str]]:
 def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | None:
     """Give the name of a collation, None where its id is not known.
 
-    ``utf8mb3`` says that the collations of that character set bear its full name, as in MySQL since 8.0.30
-    and MariaDB since 10.6, and not that of ``utf8``.
+    ``utf8mb3`` says that the collations of that character set bear its full name, and not that of ``utf8``:
+    see :func:`names_utf8mb3`.
     """
     mysql_name, mariadb_name = _collation_names().get(collation_id, ("", ""))
     name = (mariadb_name or mysql_name) if mariadb else (mysql_name or mariadb_name)
@@ -280,6 +281,11 @@ def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | 
     if family in ("utf8", "utf8mb3"):
         name = f"{'utf8mb3' if utf8mb3 else 'utf8'}_{rest}"
     return name or None
+
+
+def names_utf8mb3(server_version: tuple[int, ...], *, mariadb: bool) -> bool:
+    """Tell whether a server names collations utf8mb3_… in full: MySQL since 8.0.30, MariaDB since 10.6."""
+    return server_version >= ((10, 6) if mariadb else (8, 0, 30))
 
 
 def charset_name(collation_id: int, *, utf8mb3: bool) -> str | None:

@@ -24,7 +24,7 @@ from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc,
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.inflate import MAX_UNPACKED
-from millrace.binlog.types import EventType
+from millrace.binlog.types import CompressionType, EventType
 
 __all__ = [
     "PayloadField",
@@ -66,7 +66,6 @@ class PayloadField:
 
 
 _END_MARK, _SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE = range(4)
-_ZSTD, _NONE = 0, 255
 _PIECE = 1 << 18
 
 
@@ -256,11 +255,11 @@ class _Joined:
 
 def _unpacked(source: _Readable, compression_type: int) -> Iterator[bytes]:
     """Unpack a payload in pieces, cut anywhere."""
-    if compression_type == _NONE:
+    if compression_type == CompressionType.NONE:
         while piece := source.read(_PIECE):
             yield piece
         return
-    if compression_type != _ZSTD:
+    if compression_type != CompressionType.ZSTD:
         raise UnsupportedError(f"compression type {compression_type} of a payload; 0 and 255 are known")
     try:
         # The stubs want a file; what is needed is its read method.
