@@ -15,9 +15,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
 from millrace.local.errors import ComponentDiedError
@@ -47,6 +49,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     del config
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(2 * (os.cpu_count() or 1), memory // _WORKER_BYTES))
+
+
+class _FilesAndSpark(LoadFileScheduling):
+    """As ``--dist loadfile``, but the unit tests of Spark count as one file: they share a JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        spark = "tests/unit/spark/"
+        return spark if nodeid.startswith(spark) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _FilesAndSpark(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
