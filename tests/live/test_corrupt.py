@@ -167,7 +167,7 @@ def test_in_topics(world):
         found = letters(world)
         assert [letter["key"] for letter in found] == [raw[victim].key(), b"no key"]
         assert "hecksum" in found[0]["error"]
-        assert "no raw key" in found[1]["error"]
+        assert "is not a raw key" in found[1]["error"]
         assert len(world.messages(world.topics.events)) == len(events) - 1
         assert [row["after"]["id"] for row in world.rows("a")] == [0, 1, 2, 4, 5]
 

@@ -421,7 +421,7 @@ def test_servers_and_types() -> None:
     }
     assert parse_event_type("Format_description") == 15
     assert parse_event_type("previous_gtids") == 35
-    with pytest.raises(ValueError, match="no event type"):
+    with pytest.raises(ValueError, match="is not an event type"):
         parse_event_type("rows")
 
 

@@ -115,7 +115,7 @@ def test_records_of_a_row_topic_that_are_none() -> None:
     reasons = [line["fault"] for line in faulty]
     for reason, words in zip(
         reasons,
-        ("is not 00 and a schema id", "no record of its schema", "schema 9", "too large", "is not 00"),
+        ("is not 00 and a schema id", "is not a record of its schema", "schema 9", "too large", "is not 00"),
         strict=True,
     ):
         assert words in reason
