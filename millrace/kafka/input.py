@@ -29,10 +29,12 @@ class InputReader:
 
     The partition is assigned, never subscribed to. Offsets of a consumer group are committed now and then,
     for lag tools only: nothing is ever read from them. With ``ends`` it notes in ``at_end`` that it has come
-    to the end of what is committed.
+    to the end of what is committed. Unless ``dated``, records have their offsets for timestamps.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str, group: str, *, ends: bool = False) -> None:
+    def __init__(
+        self, settings: KafkaSettings, topic: str, group: str, *, ends: bool = False, dated: bool = True
+    ) -> None:
         self.topic = topic
         self.at_end = False
         self.last: InputRecord | None = None
@@ -41,7 +43,7 @@ class InputReader:
         """Whether the client has said that something is wrong since this was set to False last."""
         self._settings = settings
         config = consumer_config(settings, group, follow=not ends) | {"enable.partition.eof": ends}
-        self._consumer, self._open = open_consumer(config, topic)
+        self._consumer, self._open = open_consumer(config, topic, dated=dated)
         self._messages: PartitionReader | None = None
         self._lag: int | None = None
         self._lag_noted_at = 0.0
@@ -195,15 +197,16 @@ class InputReader:
 
 
 def committed_batches(
-    settings: KafkaSettings, topic: str, group: str, start: int, end: int
+    settings: KafkaSettings, topic: str, group: str, start: int, end: int, *, dated: bool = True
 ) -> Iterator[list[Record]]:
     """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
 
-    What is committed must reach to ``end``. Raises as :class:`InputReader` does.
+    What is committed must reach to ``end``. ``dated`` is as :class:`InputReader` has it, and so is what is
+    raised.
     """
     if start >= end:
         return
-    with InputReader(settings, topic, group, ends=True) as reader:
+    with InputReader(settings, topic, group, ends=True, dated=dated) as reader:
         reader.seek(start)
         yield from reader.batches(_BATCH, end)
 

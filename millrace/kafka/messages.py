@@ -75,12 +75,19 @@ class RecordWriter(Protocol):
         """Give the topics of records that brokers refused since this was called last, each with the code."""
 
 
-def open_consumer(config: Mapping[str, Any], topic: str) -> tuple[Consumer, Callable[[], PartitionReader]]:
-    """Make a consumer, and what makes a reader of it, to be called before each assignment of ``topic``."""
+def open_consumer(
+    config: Mapping[str, Any], topic: str, *, dated: bool = True
+) -> tuple[Consumer, Callable[[], PartitionReader]]:
+    """Make a consumer, and what makes a reader of it, to be called before each assignment of ``topic``.
+
+    Unless ``dated``, records have their offsets for timestamps.
+    """
     consumer, handle, module = _made(lambda plugin: client.Consumer({**config, **plugin}, logger=KAFKA_LOG))
     if module is None:
-        return consumer, lambda: _Messages(consumer)
-    return consumer, lambda: _Batches(consumer, module.PartitionReader(handle, topic, 0, Record, KafkaError))
+        return consumer, lambda: _Messages(consumer, dated=dated)
+    return consumer, lambda: _Batches(
+        consumer, module.PartitionReader(handle, topic, 0, Record, KafkaError, dated)
+    )
 
 
 def open_producer(config: Mapping[str, Any]) -> tuple[Producer, RecordWriter]:
@@ -169,10 +176,11 @@ class _Batches:
 class _Messages:
     """Reads with confluent_kafka alone."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, *, dated: bool) -> None:
         self.errors: list[KafkaError] = []
         self.leader_epoch = -1
         self._consumer = consumer
+        self._dated = dated
 
     def read(self, count: int, wait_ms: int) -> list[Record]:
         messages = self._consumer.consume(count, timeout=0)
@@ -184,7 +192,8 @@ class _Messages:
         if messages:
             epoch = messages[-1].leader_epoch()
             self.leader_epoch = -1 if epoch is None else epoch
-        return [record_of(message) for message in messages]
+        records = [record_of(message) for message in messages]
+        return records if self._dated else [one._replace(timestamp_ms=one.offset) for one in records]
 
     def close(self) -> None:
         pass

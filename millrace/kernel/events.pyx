@@ -66,6 +66,7 @@ cdef enum:
     KEY = 2
     VALUE = 3
     HEADERS = 4
+    FIELDS = 5
 
 cdef object CRC32_RESIDUE = 0x2144DF1C
 cdef const char* DIGITS = b"0123456789abcdef"
@@ -362,15 +363,18 @@ cdef class EventRecordWriter:
         cdef dict table_maps = stream.table_maps
         while index < count and self.written_bytes <= most:
             record = records[index]
-            key, data = record[KEY], record[VALUE]
-            if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(data) or record[HEADERS] is not None:
+            if not isinstance(record, tuple) or len(<tuple> record) != FIELDS:
+                break
+            key, data = (<tuple> record)[KEY], (<tuple> record)[VALUE]
+            if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(data) or \
+                    (<tuple> record)[HEADERS] is not None:
                 break
             value = self._take_one(head, key, data, table_maps, limit)
             if value is None:
                 break
             self.taken_bytes += PyBytes_GET_SIZE(data)
             self.written_bytes += PyBytes_GET_SIZE(value)
-            out.append((<bytes> key + b":0", value, record[TIMESTAMP], None))
+            out.append((<bytes> key + b":0", value, (<tuple> record)[TIMESTAMP], None))
             index += 1
         return index
 
@@ -569,6 +573,8 @@ cdef class EventRecordWriter:
         cdef bytes content = data[HEADER_LENGTH:end]
         known = self._table_maps.get(content)
         if known is not None:
+            # Rows follow, of this table as a rule.
+            self._last_table_map, self._last_table = <object> (<tuple> known)[0], <bytes> (<tuple> known)[3]
             return <tuple> known
         try:
             event = self._decode_table_map(data, HEADER_LENGTH, end, plan.known)

@@ -15,7 +15,13 @@ class PartitionReader(Generic[_R, _E]):
     leader_epoch: int
     errors: list[_E]
     def __init__(
-        self, handle: Handle, topic: str, number: int, record: type[_R], error: Callable[[int, str], _E]
+        self,
+        handle: Handle,
+        topic: str,
+        number: int,
+        record: type[_R],
+        error: Callable[[int, str], _E],
+        dated: bool = True,
     ) -> None: ...
     def read(self, count: int, wait_ms: int) -> list[_R]: ...
     def close(self) -> None: ...

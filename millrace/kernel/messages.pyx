@@ -356,12 +356,13 @@ cdef class PartitionReader:
 
     It is made before the consumer is assigned the partition, and closed before the consumer is. What came beside
     records in the last batch is in ``errors``, made by ``error`` of a code and a text; ``leader_epoch`` is that of
-    the last record, -1 where it is not known.
+    the last record, -1 where it is not known. Unless ``dated``, records have their offsets for timestamps.
     """
 
     cdef Handle _handle
     cdef void* _queue
     cdef object _record
+    cdef bint _dated
     cdef object _error
     cdef bint _reading
     cdef Message* _messages[AT_ONCE]
@@ -371,12 +372,13 @@ cdef class PartitionReader:
     def __cinit__(self):
         self._queue = NULL
 
-    def __init__(self, Handle handle not None, str topic not None, int32_t number, type record not None, error):
+    def __init__(self, Handle handle not None, str topic not None, int32_t number, type record not None, error,
+                 bint dated=True):
         if self._queue != NULL:
             raise RuntimeError("made twice")
         if not issubclass(record, tuple) or record.__basicsize__ != tuple.__basicsize__:
             raise TypeError("records are tuples")
-        self._handle, self._record, self._error = handle, record, error
+        self._handle, self._record, self._error, self._dated = handle, record, error, dated
         self.leader_epoch, self.errors = -1, []
         self._queue = queue_get_partition(handle.client, topic.encode(), number)
         if self._queue == NULL:
@@ -450,11 +452,12 @@ cdef class PartitionReader:
     cdef object _record_of(self, const Message* message):
         """Make a millrace.stage.Record."""
         cdef int kind
+        offset = message.offset
         return tuple_of(
             self._record,
             (
-                message.offset,
-                message_timestamp(message, &kind),
+                offset,
+                message_timestamp(message, &kind) if self._dated else offset,
                 bytes_of(message.key, message.key_size),
                 bytes_of(message.payload, message.size),
                 headers_of(message),

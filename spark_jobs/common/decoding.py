@@ -40,8 +40,9 @@ _HELD_BYTES: Final = 64 << 20
 
 _MAPPED_BYTES: Final = 8 << 20
 _MAPPED_EVENTS: Final = 2500
+_MAPPED_FIRST: Final = 50
 """What is mapped to rows at once: the transaction that a batch ends in takes the reference, and so does all
-of a batch that has a new table."""
+of a batch that has a new table, as the first ones have."""
 
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _KEPT: Final = pa.schema(
@@ -325,8 +326,12 @@ class RawDecoder:
         if not written:
             return
         output = mapper.output
-        for at in range(0, len(written), _MAPPED_EVENTS):
-            for _ in mapper.take(self._events.add(written[at : at + _MAPPED_EVENTS])):
+        at = 0
+        while at < len(written):
+            begun = self._events.end >= _MAPPED_EVENTS
+            part = written[at : at + (_MAPPED_EVENTS if begun else _MAPPED_FIRST)]
+            at += len(part)
+            for _ in mapper.take(self._events.add(part)):
                 if output.count:
                     made = output.groups
                     output.clear()

@@ -215,11 +215,13 @@ class PieceWriter:
     # -- rows -----------------------------------------------------------------------------------------
 
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        keys, found_values, offsets, _ = zip(*records, strict=True)
-        values = [value or b"" for value in found_values] if None in found_values else found_values
+        values = [record[1] or b"" for record in records]
+        offsets = [record[2] for record in records]
         prefixes = [value[:_PREFIX] for value in values]
         if self._placed and topic not in self._kinds:
-            prefixes = [one + (key or b"")[:_PREFIX] for one, key in zip(prefixes, keys, strict=True)]
+            prefixes = [
+                one + (key or b"")[:_PREFIX] for one, (key, *_) in zip(prefixes, records, strict=True)
+            ]
         self._outcome.made_of(offsets)
         found = sorted(set(prefixes))
         for prefix in found:

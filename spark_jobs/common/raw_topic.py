@@ -25,7 +25,7 @@ from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.imports import forget_zips, spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Record, records_of_columns
+from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.outcome import Outcome, records_of
 from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, is_whole, read_pieces
@@ -104,9 +104,9 @@ def read_piece(
 ) -> Iterator[list[Record]]:
     """Give the committed records of a piece in batches; unless ``dated`` with offsets for timestamps."""
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        for batch in committed_batches(carried.unpack(folder), topic, _GROUP, piece.start, piece.end):
-            offsets, timestamps, keys, values, headers = zip(*batch, strict=True)
-            yield records_of_columns(offsets, timestamps if dated else offsets, keys, values, headers)
+        yield from committed_batches(
+            carried.unpack(folder), topic, _GROUP, piece.start, piece.end, dated=dated
+        )
 
 
 def read_spans(

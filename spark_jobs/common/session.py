@@ -29,6 +29,14 @@ _POLL_S: Final = 0.5
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A job is short, and most of its work is in Python: the second compiler doubles the time of the JVM."""
 
+_MEMORY_OF_EXECUTORS: Final = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+}
+"""What the C library of executors does with free memory: it keeps it, for all threads, instead of returning
+it to the system and taking it again. Kafka's client allocates in one thread what is freed in another."""
+
 
 class SparkSettings(SettingsGroup):
     """What Spark may use where ``spark-submit`` does not say it: ``MILLRACE_SPARK_…``."""
@@ -64,6 +72,8 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BATCH_BYTES))
     if master is not None:
         conf.set("spark.master", master)
+    for name, value in _MEMORY_OF_EXECUTORS.items():
+        conf.setIfMissing(f"spark.executorEnv.{name}", value)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started us, and has set the rest
         return conf
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -114,6 +114,10 @@ def test_records_come_as_they_were_written(settings: KafkaSettings, source: str)
             assert read(reader, 2) == INPUT[2:4]
             reader.seek(1)
             assert read(reader, 3) == INPUT[1:4]
+        with InputReader(settings, f"{source}.raw", "g", dated=False) as reader:
+            reader.seek(0)
+            placed = [record._replace(timestamp_ms=record.offset) for record in INPUT]
+            assert read(reader, len(INPUT)) == placed != INPUT
 
 
 def test_stretches_are_read_again(

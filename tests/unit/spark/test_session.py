@@ -53,6 +53,13 @@ def test_spark_submit_has_said_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert conf.get("spark.driver.memory") is None
 
 
+def test_workers_have_one_arena_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "spark.executorEnv.MALLOC_ARENA_MAX"
+    assert _conf(None, SparkSettings()).get(name) == "1"
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
+    assert _conf(None, SparkSettings()).get(name) == "1"
+
+
 def test_the_folder_of_many_sources_is_one_that_file_systems_take() -> None:
     many = [f"source-{number}" for number in range(60)]
     assert _joined(many[:2]) == "source-0+source-1"
