@@ -290,16 +290,20 @@ def test_the_job_is_killed(world: World, spark: SparkSession, tmp_path: Path, ic
     (tmp_path / "whole").mkdir()
     assert world.begin(tmp_path / "whole", *options, master="local[2]").wait(600) == 0
     lasts = time.monotonic() - began
+    effective = 0
     for _ in range(KILLS):
         moment = random.uniform(0.3, 1) * lasts  # before, Java starts
         with world.begin(tmp_path, *options, master="local[2]") as job:
             with suppress(subprocess.TimeoutExpired):
                 job.wait(moment)
             job.kill()
+        worked = STAGES["cut"].after in (tmp_path / "told").read_text()
+        effective += worked and job.returncode == -signal.SIGKILL
         found = results()
         assert found.keys() == new.keys()
         assert [name for name in new if found[name] not in (old[name], new[name])] == [], moment
         if not iceberg:
             assert found in (old, new), moment
+    assert effective, f"none of {KILLS} kills hit a job at work"
     assert world.begin(tmp_path, *options, master="local[2]").wait(600) == 0
     assert results() == new
