@@ -185,6 +185,10 @@ def test_a_table_whose_change_waits_for_the_reader_keeps_it_from_nothing(
     with world.reader() as process:
         wait_for(lambda: not change.is_alive(), process, "the acknowledgement")
         wait_for(lambda: _knows(world, b"late"), process, "the new definition")
+        # The log is searched up to the later reading, too, while the dump goes on that acknowledges.
+        wait_for(lambda: process.output.count("searched the log") == 2, process, "the second search")
+        primary.execute("INSERT INTO semi.u VALUES ('after')")
+        assert "the source is lost" not in process.output
     with MysqlConnection(address(primary)) as connection:
         one, other = read_catalog(connection, wait=False), read_catalog(connection)
         assert one.whole
