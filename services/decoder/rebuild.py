@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from millrace.avro.events import EventSerializer
+from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, is_dead_letter_of
 from millrace.avro.registry import SchemaStore
-from millrace.avro.service_state import DecoderState, Rebuilt
+from millrace.avro.service_state import DecoderState, LogScope, Rebuilt
+from millrace.binlog.state import StreamState
+from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
@@ -30,6 +32,7 @@ from services.decoder.settings import DecoderSettings
 Settings = DecoderSettings
 
 _COMMIT_BYTES: Final = 8 * 1024 * 1024
+_FILE_BEGINS: Final = 4
 
 
 def rebuild(
@@ -51,9 +54,11 @@ def rebuild(
     if target is None:
         return Rebuilt(DecoderState(raw.start))
     first = next(records_between(kafka, topics.raw, raw.start, raw.stop), None)
+    # The registry is asked until the last record is written; the process ends then.
+    schemas = open_schemas(settings.kafka, settings.registry, settings.source)
     if first is not None and RawKey.parse(first.key or b"").order > target.raw.order:
         return Rebuilt(
-            DecoderState(first.offset),
+            _beginning_with(first, kafka, topics, schemas),
             [
                 (
                     f"{topics.raw} begins after {target.encode().decode()}, which is the last that was "
@@ -63,15 +68,16 @@ def rebuild(
         )
     # Where the first offset is a later one, events were deleted on purpose.
     lost = last is not None or oldest_offset(kafka, topics.events) == 0
-    if last is not None and _is_own_gap(event):
-        start, last = _first_after(kafka, topics, raw, last), None
-        if start < raw.stop and (dead is None or dead.raw.order < target.raw.order):
-            return Rebuilt(DecoderState(start))
+    own_gap = last if _is_own_gap(event) else None
+    if own_gap is not None:
+        start, last = _first_after(kafka, topics, raw, own_gap), None
     else:
         start = raw.start if last is None and lost else _start(kafka, topics, raw, last or target)
-    # The registry is asked until the last record is written; the process ends then.
-    schemas = open_schemas(settings.kafka, settings.registry, settings.source)
-    work = _Rebuild(settings, schemas, topics, range(start, raw.stop), last, target)
+    left = next(records_between(kafka, topics.raw, start, raw.stop), None)
+    begin = DecoderState(start) if left is None else _beginning_with(left, kafka, topics, schemas)
+    if own_gap == target and left is not None:
+        return Rebuilt(begin)
+    work = _Rebuild(settings, schemas, topics, begin, raw.stop, last, target)
     state, missing = work.state(dead)
     reached = last_record(kafka, topics.raw)
     if state is None or reached is None or RawKey.parse(reached.key or b"").order < target.raw.order:
@@ -91,12 +97,16 @@ def rebuild(
 
 @dataclass(frozen=True, slots=True)
 class _Rebuild:
-    """Decodes the raw records ``within`` again, up to ``target``; ``last`` is the last event in the topic."""
+    """Decodes the raw records from ``begin`` to before ``stop`` again, up to ``target``.
+
+    ``last`` is the last event in the topic.
+    """
 
     settings: DecoderSettings
     registry: SchemaStore
     topics: Topics
-    within: range
+    begin: DecoderState
+    stop: int
     last: EventKey | None
     target: EventKey
 
@@ -137,10 +147,10 @@ class _Rebuild:
 
         With it go its events that come after the last one that is there, or None before that.
         """
-        stage = _stage(self.settings, self.registry, self.topics, self.within.start)
+        stage = _stage(self.settings, self.registry, self.topics, self.begin)
         ended = self.last is None
-        kafka, within = self.settings.kafka, self.within
-        for record in records_between(kafka, self.topics.raw, within.start, within.stop):
+        kafka, start = self.settings.kafka, self.begin.input_offset
+        for record in records_between(kafka, self.topics.raw, start, self.stop):
             if RawKey.parse(record.key or b"").order > self.target.raw.order:
                 return
             for _ in stage.take([record]):
@@ -154,8 +164,10 @@ class _Rebuild:
                 stage.output.clear()
 
 
-def _stage(settings: DecoderSettings, registry: SchemaStore, topics: Topics, start: int) -> DecoderStage:
-    """Make a stage that begins at an offset, and yields wherever it can."""
+def _stage(
+    settings: DecoderSettings, registry: SchemaStore, topics: Topics, begin: DecoderState
+) -> DecoderStage:
+    """Make a stage that yields wherever it can."""
     ours = topics.of_service("decoder")
     infos = ensure_topics(connect(settings.kafka), settings.topics, ours.kinds, captured=ours.captured)
     form = Format(
@@ -170,7 +182,7 @@ def _stage(settings: DecoderSettings, registry: SchemaStore, topics: Topics, sta
         for record in records_between(settings.kafka, topics.raw, first, stop):
             yield record.value or b""
 
-    stage = DecoderStage(form, DecoderState(start), reread=read_again)
+    stage = DecoderStage(form, begin, reread=read_again)
     stage.output.settle_bytes = 0
     return stage
 
@@ -200,6 +212,30 @@ def _is_own_gap(record: Record | None) -> bool:
     if record is None or dict(record.headers or ()).get(HEADER_MARKER) != GAP:
         return False
     return EventKey.parse(record.key or b"").raw.position > 0
+
+
+def _beginning_with(
+    first: Record, settings: KafkaSettings, topics: Topics, registry: SchemaStore
+) -> DecoderState:
+    """Give the state of a decoder that takes a raw record first.
+
+    In the middle of a log file, the events have how that begins.
+    """
+    key = RawKey.parse(first.key or b"")
+    if key.position <= _FILE_BEGINS:
+        return DecoderState(first.offset)
+
+    def is_head(record: Record) -> bool:
+        at = EventKey.parse(record.key or b"").raw
+        return (at.epoch, at.log_file, at.position) == (key.epoch, key.log_file, _FILE_BEGINS)
+
+    head = last_whole(settings, topics.events, is_head)
+    if head is None:
+        return DecoderState(first.offset)
+    found, stream = EventDeserializer(registry)(head.value or b""), StreamState()
+    stream.observe(found.event, found.header.flags)
+    log = LogScope(key.epoch, key.log_file, stream.save(), TransactionTracker().save())
+    return DecoderState(first.offset, logs=(log,))
 
 
 def _first_after(settings: KafkaSettings, topics: Topics, raw: range, gap: EventKey) -> int:

@@ -5,6 +5,7 @@ Whatever happens, the topics hold a beginning of what a run without any fault wr
 once the faults have stopped, all of it.
 """
 
+import operator
 import os
 import shutil
 import tempfile
@@ -39,6 +40,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.header import EventHeader
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.types import EventType
 from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
@@ -522,6 +524,35 @@ def test_the_events_end_with_a_gap_of_the_decoder(
     for world in others:
         for topic, service in ((TOPICS.raw, None), (TOPICS.events, None), (TOPICS.deadletter, "decoder")):
             assert world.written(topic, service) == reference.written(topic, service), topic
+
+
+@pytest.mark.parametrize("first", [update, undecodable])
+def test_the_events_end_with_a_gap_in_the_middle_of_a_file(
+    first: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How the file begins is in the events alone."""
+    monkeypatch.setattr(World, "commit_every", 1)
+    monkeypatch.setenv("MILLRACE_SKIP_GAP", "true")
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, insert, first, insert])
+    reference, *others = (World(tmp_path, registry) for _ in range(12))
+    for count, world in enumerate([reference, *others]):
+        world.run("reader")
+        world.broker.at_call(90, world.tell_to_stop)
+        world.run("decoder")
+        world.broker.forget_event()
+        raw = world.broker.records(TOPICS.raw)
+        left = [entry for entry in raw if entry.value[4] == EventType.GTID_LOG_EVENT][2]
+        world.broker.delete_until(TOPICS.raw, partial(operator.is_, left))
+        world.run("decoder")
+        events = world.broker.records(TOPICS.events)
+        (gap,) = (at for at, entry in enumerate(events) if entry.headers)
+        assert gap == 10  # the head of the file, and the first transaction
+        world.broker.lose_tail(TOPICS.events, min(count, len(events) - 1 - gap))
+        world.drain()
+        for topic, service in ((TOPICS.events, None), (TOPICS.deadletter, "decoder")):
+            assert world.written(topic, service) == reference.written(topic, service), (topic, count)
+    assert len(reference.written(TOPICS.deadletter, "decoder")) == (first is undecodable)
 
 
 @pytest.mark.parametrize("lost", [True, False])
