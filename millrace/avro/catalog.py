@@ -4,11 +4,11 @@ In Avro single-object encoding by the schema ``Catalog``, which says what each f
 ``database.table`` as text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from millrace.avro import single_object
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.table import DEFINITION_TOO_LARGE, LARGEST_DEFINITION, TableDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class CatalogEntry:
     One of a table with an empty name is that of its database: the default character set. ``altered_log_file``
     and ``altered_position`` are the place up to which the definition may have been another: that of an
     earlier statement, or of the reading itself where the reader has not looked for such; "" where there is
-    none.
+    none. ``unknown`` says why the definition, of which only the names count then, is not known.
     """
 
     epoch: int
@@ -30,6 +30,16 @@ class CatalogEntry:
     lower_case_names: bool = False
     altered_log_file: str = ""
     altered_position: int = 0
+    unknown: str | None = None
+
+    def kept(self) -> tuple[Self, bytes]:
+        """Give it as it is kept, and encoded: a definition that is too large for a record is not known."""
+        data = self.to_bytes()
+        if len(data) <= LARGEST_DEFINITION and (self.definition.columns or not self.definition.table):
+            return self, data
+        names = replace(self.definition, columns=(), indexes=())
+        bounded = replace(self, definition=names, unknown=DEFINITION_TOO_LARGE)
+        return bounded, bounded.to_bytes()
 
     @property
     def key(self) -> bytes:
@@ -49,6 +59,7 @@ class CatalogEntry:
                 "lower_case_names": self.lower_case_names,
                 "altered_log_file": self.altered_log_file,
                 "altered_position": self.altered_position,
+                "unknown": self.unknown,
                 "definition": self.definition.to_dict(),
             },
         )

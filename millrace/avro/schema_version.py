@@ -4,11 +4,11 @@ In Avro single-object encoding by the schema ``SchemaVersion``, which says what 
 key is ``database.table@epoch:log_file:position`` as text.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from millrace.avro import single_object
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.table import DEFINITION_TOO_LARGE, LARGEST_DEFINITION, TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, State, Unknown
 
@@ -41,6 +41,12 @@ class SchemaVersion:
     def key(self) -> bytes:
         """Key of the record in the schemas topic."""
         return f"{self.database}.{self.table}@{self.epoch}:{self.log_file}:{self.position}".encode()
+
+    def bounded(self) -> Self:
+        """Give it as it is kept: a definition that is too large for a record is not known."""
+        if not isinstance(self.state, TableDefinition) or len(self.to_bytes()) <= LARGEST_DEFINITION:
+            return self
+        return replace(self, state=Unknown(DEFINITION_TOO_LARGE))
 
     def to_bytes(self) -> bytes:
         """Encode as a single object."""

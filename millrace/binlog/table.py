@@ -40,6 +40,8 @@ from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
 
 __all__ = [
+    "DEFINITION_TOO_LARGE",
+    "LARGEST_DEFINITION",
     "LONGEST_DEFAULT",
     "ColumnDefinition",
     "IndexDefinition",
@@ -57,6 +59,16 @@ SchemaSource = Literal["table_map", "catalog", "positional"]
 
 LONGEST_DEFAULT: Final = 1000
 """Characters of a literal DEFAULT that a definition keeps: a TEXT of MariaDB may have a very long one."""
+
+
+LARGEST_DEFINITION: Final = 1_000_000
+"""Bytes of a definition in a record: what every topic takes in one, with the record's key and headers."""
+
+
+DEFINITION_TOO_LARGE: Final = (
+    f"it is too large: more than {LARGEST_DEFINITION:,} bytes are kept of no table. With "
+    "binlog_row_metadata=FULL rows tell their columns themselves, and need no definition"
+)
 
 
 def kept_default(literal: str | None) -> str | None:

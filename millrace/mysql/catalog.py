@@ -40,7 +40,7 @@ _MOST_ROWS: Final = 10_000_000
 """Of a list, those of views among them: ten times what 10,000 tables of 100 columns have."""
 _MOST_COLUMNS: Final = 4096
 _LARGEST_TABLE: Final = 16 << 20
-"""Bytes of all columns of a table, as the server lists them."""
+"""Bytes of all columns of a table, as the server lists them; of one that has more none is kept."""
 
 _TOTAL_S: Final = 900.0
 _SILENCE_S: Final = 300.0
@@ -193,7 +193,7 @@ def read_definition(connection: MysqlConnection, database: str, table: str) -> T
 
 
 class Definitions:
-    """Definitions of tables, packed, in the order of their names."""
+    """Definitions of tables, packed, in the order of their names; of too large a table without columns."""
 
     def __init__(self, definitions: Iterable[TableDefinition] = ()) -> None:
         # A table in pieces, where a server lists its columns in several places.
@@ -209,8 +209,9 @@ class Definitions:
             first, *more = (
                 TableDefinition.from_dict(json.loads(zlib.decompress(piece))) for piece in self._packed[name]
             )
-            columns = itertools.chain(first.columns, *(piece.columns for piece in more))
-            yield replace(first, columns=tuple(sorted(columns, key=_ordinal))) if more else first
+            pieces = [first.columns, *(piece.columns for piece in more)]
+            columns = sorted(itertools.chain(*pieces), key=_ordinal) if all(pieces) else ()
+            yield replace(first, columns=tuple(columns))
 
     def digest(self) -> bytes:
         """Return what other definitions have only if they say the same."""
@@ -251,6 +252,7 @@ class _Table:
     indexes: dict[str, tuple[bool, dict[int, tuple[str, int]]]] = field(default_factory=dict)
     period: bool = False
     columns: int = 0
+    size: int = 0
 
 
 class _Reader:
@@ -309,14 +311,14 @@ class _Reader:
             if table is None:
                 continue
             columns: list[ColumnDefinition] = []
-            size = 0
             for row in rows:
-                size += sum(map(len, row))
-                columns.append(self._column(row, table.key))
+                table.size += sum(map(len, row))
                 table.columns += 1
-                if table.columns > _MOST_COLUMNS or size > _LARGEST_TABLE:
+                if table.columns > _MOST_COLUMNS:
                     raise ProtocolError(f"{self._where}: the table {'.'.join(name)} has no end of columns")
-            yield name, columns
+                if table.size <= _LARGEST_TABLE:
+                    columns.append(self._column(row, table.key))
+            yield name, columns if table.size <= _LARGEST_TABLE else []
 
     def _column(self, row: Sequence[str], keys: Mapping[str, tuple[int, int]]) -> ColumnDefinition:
         _, _, ordinal, name, column_type, nullable, charset, collation, extra, preset = row
@@ -397,7 +399,7 @@ def _definition(
     name: _TableName, table: _Table, columns: list[ColumnDefinition], charsets: Mapping[str, str]
 ) -> TableDefinition:
     columns.sort(key=_ordinal)
-    if table.period:
+    if table.period and columns:
         columns += _period(columns)
         table.period = False
     return TableDefinition(

@@ -90,7 +90,8 @@ class Catalog:
         say the same the first and the last are kept: what holds is the same between them.
         """
         self._lower_case |= entry.lower_case_names
-        state, key = entry.definition, (entry.definition.database, entry.definition.table)
+        state: State = entry.definition if entry.unknown is None else Unknown(entry.unknown)
+        key = (entry.definition.database, entry.definition.table)
         versions = self._versions[self._key(*key)]
         place = SourcePosition(entry.epoch, entry.log_file, entry.position)
         self._read_from = min(self._read_from or place.order(), place.order())
@@ -139,12 +140,13 @@ class Catalog:
         session = replace(session, lower_case_names=self._lower_case)
         self.reach(place)
         changes = apply(text, session, _Known(self, place), whole=whole)
-        for key, state in changes.items():
-            self._put(key, _Version(place, state, "history"))
-        return [
-            SchemaVersion(*key, place.epoch, place.log_file, place.position, state)
+        versions = [
+            SchemaVersion(*key, place.epoch, place.log_file, place.position, state).bounded()
             for key, state in changes.items()
         ]
+        for key, version in zip(changes, versions, strict=True):
+            self._put(key, _Version(place, version.state, "history"))
+        return versions
 
     def _put(self, key: tuple[str, str], version: _Version) -> None:
         versions = self._versions[self._key(*key)]

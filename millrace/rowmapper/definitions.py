@@ -25,9 +25,10 @@ def read_definitions(script: Path) -> dict[tuple[str, str], State]:
     except UnicodeDecodeError as error:
         raise UserError(f"{script} is not in UTF-8: {error}", ExitCode.SETTINGS) from error
     for (database, table), state in found.items():
-        if isinstance(state, Unknown) or not database:
+        kept = SchemaVersion(database, table, 0, "", 0, state).bounded().state
+        if isinstance(kept, Unknown) or not database:
             name = f"{database}.{table}".strip(".")
-            reason = state.reason if isinstance(state, Unknown) else "USE is missing before it"
+            reason = kept.reason if isinstance(kept, Unknown) else "USE is missing before it"
             raise UserError(f"{script}: the definition of {name} is unknown: {reason}", ExitCode.SETTINGS)
     if not found:
         raise UserError(f"{script} has neither CREATE TABLE nor CREATE DATABASE", ExitCode.SETTINGS)

@@ -87,8 +87,9 @@ class TableRows:
         created = _COUNTER.sub("", str(row.get("Create Table") or ""))
         if self._selected is None or created != self._created:
             definition = read_definition(self._connection, *self._name)
-            if definition is None:
-                raise TableGoneError(f"{'.'.join(self._name)} is not a table, or its user may not read it")
+            if definition is None or not definition.columns:
+                words = "not a table, or too large a one, or its user may not read it"
+                raise TableGoneError(f"{'.'.join(self._name)} is {words}")
             mariadb = self._connection.flavour is Flavour.MARIADB
             self._created, self._selected = created, SelectedTable(definition, mariadb=mariadb)
         return self._selected

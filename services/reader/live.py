@@ -610,7 +610,7 @@ class LiveSource:
         topic = Topics(self._settings.source).catalog
         for definition in reading.definitions:
             altered = here if found is None else found.of(definition.database, definition.table)
-            entry = CatalogEntry(
+            entry, value = CatalogEntry(
                 epoch,
                 status.log_file,
                 status.position,
@@ -619,8 +619,14 @@ class LiveSource:
                 status.gtid_set,
                 reading.lower_case_names,
                 *(altered or ("", 0)),
-            )
-            self._stage.output.add(topic, entry.key, entry.to_bytes(), now_ms)
+            ).kept()
+            if entry.unknown is not None:
+                _LOG.warning(
+                    "the definition of a table is not kept",
+                    table=f"{definition.database}.{definition.table}",
+                    reason=entry.unknown,
+                )
+            self._stage.output.add(topic, entry.key, value, now_ms)
             if self._stage.output.full:
                 # 10,000 tables take longer than a transaction of Kafka lasts.
                 self._beat()

@@ -527,6 +527,9 @@ def _tasks(
         if definition is None:
             table.note = "it is no longer there"
             continue
+        if not definition.columns:
+            table.note = "its definition is too large"
+            continue
         has_key = bool(key_columns(definition))
         if not table.ranges:
             least = 2 * settings.parallel * settings.chunk_rows

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from millrace.mysql.catalog import read_catalog
+from millrace.mysql.catalog import read_catalog, read_definitions
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.dump import ReplicaIdentity
@@ -117,6 +117,34 @@ def test_tables_that_keep_changing() -> None:
         read_catalog(cast("MysqlConnection", server))
     assert str(caught.value) == "db:3306: tables kept changing while the catalogue was read"
     assert server.looks > 5
+
+
+class Listing(StubConnection):
+    """A server that lists its columns in the order of their first letter, and so those of a table twice."""
+
+    def __init__(self, column_type: str) -> None:
+        super().__init__()
+        self.column_type = column_type
+
+    def query(self, sql: str, values: Sequence[Any] = (), *, doing: str = "") -> list[Row]:
+        if "information_schema.TABLES" in sql:
+            parts = {"type": "BASE TABLE", "engine": "InnoDB", "collation": None}
+            return [Row({"database": "shop", "table": table, **parts}) for table in ("t", "u")]
+        if "information_schema.COLUMNS" in sql and "ORDINAL_POSITION" in sql:
+            parts = {"nullable": "YES", "charset": None, "collation": None, "extra": "", "preset": ""}
+            places = [("t", "1", "a", "int"), ("u", "1", "a", "int"), ("t", "2", "b", self.column_type)]
+            keys = ("table", "ordinal", "name", "column_type")
+            return [
+                Row({"database": "shop", **dict(zip(keys, each, strict=True)), **parts}) for each in places
+            ]
+        return []
+
+
+@pytest.mark.parametrize(("members", "columns"), [(1, 2), (3_000_000, 0)])
+def test_a_table_of_which_too_much_is_listed_has_no_columns(members: int, columns: int) -> None:
+    listing = Listing(f"enum({','.join(['quote'] * members)})".replace("quote", "'xxx'"))
+    found = {each.table: len(each.columns) for each in read_definitions(cast("MysqlConnection", listing))}
+    assert found == {"t": columns, "u": 1}
 
 
 def test_the_end_of_a_log_that_is_off() -> None:

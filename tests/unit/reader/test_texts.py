@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from millrace.avro.service_state import LogIdentity, ReaderState
-from millrace.binlog.table import TableDefinition
+from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.catalog import CatalogReading, Definitions
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import LinkLostError, RetriableError
@@ -197,7 +197,9 @@ def test_what_could_be_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "check_source", lambda *_, **__: ["binlog_row_image is MINIMAL"])
     monkeypatch.setattr(live, "check_replicas", lambda *_: None)
     reading = CatalogReading(
-        LogStatus("log.000001", 4, ""), Definitions([TableDefinition("mysql", "user", ())]), whole=True
+        LogStatus("log.000001", 4, ""),
+        Definitions([TableDefinition("mysql", "user", (ColumnDefinition(0, "User", "char(32)"),))]),
+        whole=True,
     )
     with capture_logs() as found:
         for _ in range(2):

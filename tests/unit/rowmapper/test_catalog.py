@@ -76,7 +76,12 @@ def test_a_definition_does_not_hold_before_what_may_have_altered_it():
     place = SourcePosition(0, "bin.000002", 700)
     assert catalog.apply("ALTER TABLE t ADD a INT", session, place, whole=True) == []
     # Nor does it become known what the table was before it was created again.
-    assert catalog.apply("CREATE TABLE t (a INT)", session, SourcePosition(0, "bin.000002", 900), whole=True)
+    assert catalog.apply(
+        "CREATE TABLE t (a INT) CHARACTER SET latin1",
+        session,
+        SourcePosition(0, "bin.000002", 900),
+        whole=True,
+    )
     assert isinstance(found(4).definition, Unknown)
 
 
@@ -244,3 +249,30 @@ def test_a_database_that_was_not_there_is_created():
     later = Catalog()
     later.add(CatalogEntry(0, "bin.000001", 200, TableDefinition("other", "", (), charset="latin1"), 1))
     assert later.apply(text, session, place, whole=True) == []
+
+
+def test_a_definition_that_grows_too_large_is_not_known_until_it_is_read_again():
+    session, place = Session("d", 0, Server.parse("8.0.15")), SourcePosition(0, "bin.000001", 100)
+    catalog = Catalog()
+    catalog.apply("CREATE TABLE t (a INT) CHARACTER SET latin1", session, place, whole=True)
+
+    def grow(number):
+        text = f"ALTER TABLE t ADD e{number} ENUM({','.join(repr(f'{each:06d}') for each in range(40_000))})"
+        (version,) = catalog.apply(text, session, place._replace(position=number), whole=True)
+        assert len(version.to_bytes()) < 1_010_000
+        assert catalog.find("d", "t", version.place).definition == version.state
+        return version.state
+
+    assert len(grow(200).columns) == 2
+    assert grow(300).reason.startswith("it is too large: more than 1,000,000 bytes")
+    later = place._replace(position=400)
+    catalog.apply("ALTER TABLE t ADD b INT", session, later, whole=True)
+    assert isinstance(catalog.find("d", "t", later).definition, Unknown), "nor is it known from there on"
+    catalog.add(entry("t", 0, "bin.000001", 500, "InnoDB"))
+    assert catalog.find("d", "t", place._replace(position=500)).definition.engine == "InnoDB"
+
+
+def test_a_definition_that_was_too_large_to_be_read():
+    catalog = Catalog()
+    catalog.add(replace(entry("t", 0, "bin.000001", 4, "InnoDB"), unknown="why"))
+    assert catalog.find("d", "t", SourcePosition(0, "bin.000001", 90)).definition == Unknown("why")

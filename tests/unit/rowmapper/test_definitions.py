@@ -27,6 +27,11 @@ def test_a_script(tmp_path: Path) -> None:
             b"USE shop; CREATE TABLE t (v WHATEVER);",
             r"the definition of shop\.t is unknown: .*the type whatever of column v is not known",
         ),
+        (
+            b"USE shop; CREATE TABLE t (v ENUM('%s') CHARACTER SET latin1);"
+            % b"','".join(b"%09d" % each for each in range(50_000)),
+            r"the definition of shop\.t is unknown: it is too large: more than 1,000,000 bytes are kept",
+        ),
     ],
 )
 def test_a_script_that_gives_none(tmp_path: Path, content: bytes, text: str) -> None:
