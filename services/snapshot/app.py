@@ -76,7 +76,7 @@ class _ReaderStates(threading.Thread):
     def __init__(self, settings: SnapshotSettings) -> None:
         super().__init__(daemon=True, name="reader-state")
         self._settings = settings
-        self._stop = threading.Event()
+        self._left = threading.Event()
         self._states: deque[ReaderState] = deque(maxlen=_KEPT_STATES)
         self._read()
         self.begins = _beginning(settings)
@@ -85,7 +85,7 @@ class _ReaderStates(threading.Thread):
         return list(self._states)
 
     def run(self) -> None:
-        while not self._stop.wait(_POLL_S):
+        while not self._left.wait(_POLL_S):
             with suppress(UserError):  # Kafka may be away for a while; what is known stays true
                 self._read()
 
@@ -106,7 +106,10 @@ class _ReaderStates(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        # An answer to an admin client comes on a thread of librdkafka: one that comes while the interpreter
+        # ends crashes the process.
+        self._left.set()
+        self.join()
 
 
 def _beginning(settings: SnapshotSettings) -> tuple[int, LogPosition] | None:
