@@ -43,7 +43,7 @@ class ColumnValues:
         """Bind a rule to a column of this Avro type; raises UnsupportedError where it is not for such."""
         match rule.action:
             case ColumnAction.DROP:
-                return cls._same(None, b"")
+                return cls.left_out()
             case ColumnAction.MASK:
                 return cls._same("string", _SOME + string(rule.text))
             case ColumnAction.HASH:
@@ -59,6 +59,11 @@ class ColumnValues:
                 )
             case ColumnAction.TRUNCATE:
                 return cls._truncated(avro, rule.length)
+
+    @classmethod
+    def left_out(cls) -> "ColumnValues":
+        """Give what makes a column have no field."""
+        return cls._same(None, b"")
 
     @classmethod
     def _same(cls, avro_type: AvroType | None, written: bytes) -> "ColumnValues":

@@ -4,6 +4,7 @@ A table map always gives types; names, keys, signedness, character sets and memb
 was told to write them (``binlog_row_metadata``). What is missing comes from a :class:`TableDefinition`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
@@ -181,6 +182,11 @@ class TableDefinition:
         return _ENGINES.get((self.engine or "").lower())
 
     @property
+    def functional_parts(self) -> int:
+        """How many parts of indexes are expressions."""
+        return sum(not column for index in self.indexes for column, _ in index.parts)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Names of the primary key's columns in the key's order; empty without a primary key."""
         parts = sorted((c.key_position, c.name) for c in self.columns if c.key_position is not None)
@@ -212,7 +218,8 @@ class ResolvedTable:
 
     ``columns`` are in the order of the row images, ``key_columns`` in the order of the primary key (empty
     when there is none or it is not known). ``schema_source`` says where the names came from.
-    ``transactional`` is None where the storage engine is not known.
+    ``transactional`` is None where the storage engine is not known. ``of_indexes`` are the ordinals of hidden
+    columns of functional indexes, for which rows have no values.
     """
 
     database: str
@@ -221,7 +228,10 @@ class ResolvedTable:
     key_columns: tuple[Column, ...]
     schema_source: SchemaSource
     transactional: bool | None = None
+    of_indexes: frozenset[int] = frozenset()
 
+
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 _ENGINES = {
     "innodb": True,
@@ -334,10 +344,16 @@ def _merged(column: Column, definition: ColumnDefinition) -> Column:
 def _from_catalog(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Column, ...]:
     name = f"{definition.database}.{definition.table}"
     if len(columns) != len(definition.columns):
-        raise SchemaMismatchError(
+        words = (
             f"table {name} has {len(definition.columns)} columns in the catalog,"
             f" but {len(columns)} in the table map"
         )
+        if len(columns) == len(definition.columns) + definition.functional_parts:
+            words += (
+                ". This MySQL logs the hidden columns of functional indexes, and without names it is not "
+                "known which these are: set binlog_row_metadata=FULL, or drop these indexes"
+            )
+        raise SchemaMismatchError(words)
     try:
         return tuple(_merged(column, one) for column, one in zip(columns, definition.columns, strict=True))
     except SchemaMismatchError as error:
@@ -363,6 +379,20 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
         )
         for mine, theirs in zip(columns, merged, strict=True)
     )
+
+
+def _of_indexes(columns: tuple[Column, ...], definition: TableDefinition | None) -> frozenset[int]:
+    """Give the ordinals of hidden columns of functional indexes, which MySQL 8.0.15 logs.
+
+    Such a column has a digest as its name. The definition, which lacks them, says how many there are.
+    """
+    if definition is None or len(columns) != len(definition.columns) + definition.functional_parts:
+        return frozenset()
+    known = {column.name for column in definition.columns}
+    found = [column for column in columns if column.name not in known]
+    if len(found) == definition.functional_parts and all(_DIGEST.fullmatch(str(one.name)) for one in found):
+        return frozenset(column.ordinal for column in found)
+    return frozenset()
 
 
 def _columns(
@@ -428,4 +458,5 @@ def resolve_columns(
         tuple(columns[ordinal] for _, ordinal in key),
         source,
         None if definition is None else definition.transactional,
+        _of_indexes(columns, definition) if source == "table_map" else frozenset(),
     )

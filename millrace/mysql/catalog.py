@@ -211,7 +211,14 @@ class Definitions:
             )
             pieces = [first.columns, *(piece.columns for piece in more)]
             columns = sorted(itertools.chain(*pieces), key=_ordinal) if all(pieces) else ()
-            yield replace(first, columns=tuple(columns))
+            # MySQL 8.0.15 counts the hidden columns of functional indexes, too, and does not list them.
+            yield replace(
+                first,
+                columns=tuple(
+                    column if column.ordinal == at else replace(column, ordinal=at)
+                    for at, column in enumerate(columns)
+                ),
+            )
 
     def digest(self) -> bytes:
         """Return what other definitions have only if they say the same."""

@@ -502,6 +502,7 @@ class Binder:
             _compare(table, known)
         table = self.selection.keyed(table)
         ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
+        ruled |= dict.fromkeys(table.of_indexes, ColumnValues.left_out())
         topic = self._topic_of(table.database, table.table)
         table = self.selection.named(table)
         schemas = table_schemas(self._source, table, self._avro, ruled)
@@ -701,7 +702,8 @@ def _not_known(table: ResolvedTable, found: Found) -> SchemaMismatchError:
 
 def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
     """Say where the log, which tells the names of columns itself, and the schema history differ."""
-    log, history = ([column.name for column in each.columns] for each in (table, definition))
+    log = [column.name for column in table.columns if column.ordinal not in table.of_indexes]
+    history = [column.name for column in definition.columns]
     if log != history:
         _LOG.warning(
             "the schema history differs from the log, which is right",

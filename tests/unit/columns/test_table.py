@@ -1,5 +1,6 @@
 """Tables: definitions to plain values and back, and columns of a table map resolved against them."""
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import pytest
@@ -8,7 +9,13 @@ from millrace.binlog.columns import AvroOptions, ColumnType, codec_of
 from millrace.binlog.columns.column import FractionMetadata
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import UnrepresentableError, UnsupportedError
-from millrace.binlog.table import ColumnDefinition, SchemaMismatchError, TableDefinition, resolve_columns
+from millrace.binlog.table import (
+    ColumnDefinition,
+    IndexDefinition,
+    SchemaMismatchError,
+    TableDefinition,
+    resolve_columns,
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,51 @@ def test_a_definition_that_disagrees_is_refused(
 def test_another_number_of_columns_is_refused() -> None:
     with pytest.raises(SchemaMismatchError, match="5 columns in the catalog, but 6 in the table map"):
         resolve_columns(MAP, replace(DEFINITION, columns=DEFINITION.columns[:5]))
+
+
+DIGESTS = [hashlib.md5(text.encode()).hexdigest() for text in ("x0", "x2")]
+
+
+def indexed(*names: str) -> TableDefinition:
+    """A table with an index on two expressions, and a column between them."""
+    columns = tuple(ColumnDefinition(at, name, "int") for at, name in enumerate(names))
+    index = IndexDefinition("x", False, (("", 0), ("a", 0), ("", 0)))
+    return TableDefinition("shop", "orders", columns, indexes=(index,))
+
+
+def named(*names: str) -> Map:
+    """The table map of INT columns, with their names."""
+    texts = b"".join(bytes((len(name), *name.encode())) for name in names)
+    return Map(bytes([3] * len(names)), optional_metadata=bytes((4, len(texts))) + texts)
+
+
+@pytest.mark.parametrize(
+    ("logged", "defined", "hidden"),
+    [
+        (("a", *DIGESTS, "b"), ("a", "b"), {1, 2}),
+        (("a", DIGESTS[0], "b", DIGESTS[1]), ("a", "b"), {1, 3}),
+        (("a", "b"), ("a", "b"), set()),  # as MySQL 9.7 logs them
+        (("a", DIGESTS[0], "b"), ("a", "b"), set()),
+        (("a", "b", "c", "d"), ("a", "b"), set()),
+        (("a", "b", *DIGESTS), ("a", "c"), set()),
+    ],
+)
+def test_hidden_columns_of_functional_indexes(
+    logged: tuple[str, ...], defined: tuple[str, ...], hidden: set[int]
+) -> None:
+    """What is left out is certain: so many as the indexes have expressions, and no others are unknown."""
+    table = resolve_columns(named(*logged), indexed(*defined))
+    assert table.of_indexes == hidden
+    assert [column.name for column in table.columns] == list(logged)
+
+
+def test_hidden_columns_without_names_are_refused() -> None:
+    with pytest.raises(
+        SchemaMismatchError, match=r"2 columns in the catalog, but 4 in the table map\. This MySQL"
+    ):
+        resolve_columns(Map(bytes([3] * 4)), indexed("a", "b"))
+    with pytest.raises(SchemaMismatchError, match=r"but 3 in the table map$"):
+        resolve_columns(Map(bytes([3] * 3)), indexed("a", "b"))
 
 
 def test_another_character_set_is_refused() -> None:

@@ -1,0 +1,82 @@
+"""Tables with functional indexes, whose hidden columns MySQL 8.0.15 logs and shows in no catalogue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.avro.service_state import RowMapperState
+from millrace.kafka.state import read_state
+from millrace.local import Kafka, MySQL, Registry
+from tests.service_process import wait_for
+
+from .rows_world import SERVICES, RowsWorld, without_column_names
+from .test_rowmapper import differences, run
+
+TABLES = """
+CREATE TABLE made (a INT UNSIGNED, id INT PRIMARY KEY, UNIQUE ((a + 1)), INDEX ((a * 3), a, (a * 4)));
+CREATE TABLE late (b VARCHAR(5), a INT UNSIGNED);
+CREATE INDEX x ON late ((a + 1));
+ALTER TABLE late ADD COLUMN id INT NOT NULL, ADD PRIMARY KEY (id), ADD COLUMN first INT FIRST;
+ALTER TABLE late RENAME INDEX x TO y, ADD COLUMN last INT;
+"""
+ROWS = """
+INSERT INTO made (id, a) VALUES (1, 3), (2, 4), (3, 30);
+UPDATE made SET a = 7 WHERE id = 1;
+DELETE FROM made WHERE id = 2;
+INSERT INTO late (id, a, b, first, last) VALUES (1, 3, 'b', 7, 8), (2, NULL, NULL, NULL, NULL);
+UPDATE late SET last = 9 WHERE id = 1;
+"""
+NAMES = {"made": {"a", "id"}, "late": {"first", "id", "a", "b", "last"}}
+
+
+@pytest.fixture
+def world(
+    kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
+) -> Iterator[RowsWorld]:
+    with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as made:
+        made.environment["MILLRACE_SNAPSHOT_TABLES"] = f"{made.database}.*"
+        yield made
+
+
+def take(world: RowsWorld) -> None:
+    with world.service("snapshot") as process:
+        process.wait(timeout=180)
+        assert process.returncode == 0, world.log("snapshot")
+
+
+def test_hidden_columns_are_in_no_row(world: RowsWorld) -> None:
+    """In streamed rows, and in those of a snapshot."""
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, TABLES, ROWS)
+        world.wait_for_row("late", 3)
+        take(world)
+        world.wait_for_row("late", 5)
+        for table, names in NAMES.items():
+            for row in world.rows(table):
+                for image in (row["before"], row["after"]):
+                    assert image is None or image.keys() == names
+                assert not row["before_missing"]
+                assert not row["after_missing"]
+        wait_for(lambda: not differences(world), None, lambda: str(differences(world)))
+
+
+def test_a_table_that_waits_says_why(world: RowsWorld) -> None:
+    """Without the names of columns nobody knows which of them are hidden."""
+    logs_hidden = world.server.query("SELECT VERSION()")[0][0].startswith("8.0.15")
+    with without_column_names(world.server), world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, TABLES, "CREATE TABLE other (id INT PRIMARY KEY)", ROWS, "INSERT INTO other VALUES (1)")
+        world.wait_for_row("other")
+        if not logs_hidden:
+            wait_for(lambda: not differences(world), None, lambda: str(differences(world)))
+            return
+    state = read_state(world.settings, world.source, "rowmapper")
+    assert state is not None
+    assert state.value is not None
+    reasons = {each.table: each.error for each in RowMapperState.from_bytes(state.value).quarantined}
+    assert reasons.keys() == NAMES.keys()
+    for reason in reasons.values():
+        assert "logs the hidden columns of functional indexes" in reason
+        assert "set binlog_row_metadata=FULL, or drop these indexes" in reason
