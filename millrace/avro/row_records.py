@@ -320,7 +320,10 @@ class RowEncoder:
             value = values[ordinal]
             original = None if lost is None else lost.get(ordinal)
             if value is ABSENT or (value is None and original is None):
-                raise MissingStateError(f"a row image lacks the key column {self.names[ordinal]}")
+                raise MissingStateError(
+                    f"a row image lacks the key column {self.names[ordinal]}; set binlog_row_image=FULL, or "
+                    "have each INSERT give it a value"
+                )
             parts.append(write(value, original))
         return b"".join(parts)
 

@@ -18,6 +18,7 @@ from tests.servers.databases import fetched
 from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld
+from .test_row_topics_refused import quarantined
 from .test_rowmapper import run
 
 TABLES = """
@@ -170,6 +171,22 @@ def test_values_that_the_log_does_not_have(world: RowsWorld) -> None:
         world.wait_for_row("last_one")
     check(world, "r", ("id",), ["u", "a", "b", "c"])
     check(world, "one", ("id",), ["a", "b"])
+
+
+def test_a_key_left_to_its_default_is_not_guessed(world: RowsWorld) -> None:
+    """It is not logged: what it was is known to the server alone."""
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(
+            world,
+            "CREATE TABLE one (id INT DEFAULT 1 PRIMARY KEY, a INT)",
+            "CREATE TABLE last_one (id INT PRIMARY KEY);"
+            "SET SESSION binlog_row_image = MINIMAL; INSERT INTO one (a) VALUES (7);"
+            "UPDATE one SET a = 8; INSERT INTO last_one VALUES (1)",
+        )
+        world.wait_for_row("last_one")
+    assert world.rows("one") == []
+    assert "lacks the key column id; set binlog_row_image=FULL" in quarantined(world)["one"]
 
 
 @contextmanager
