@@ -16,7 +16,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
@@ -602,13 +602,22 @@ class _Sigterm:
         if self.spark is None:
             raise SystemExit(128 + number)
         # The main thread may wait for an answer of the JVM, on the one connection that it has.
-        self._stopping = threading.Thread(target=self.spark.stop, name="stop", daemon=True)
+        self._stopping = threading.Thread(target=_stop, args=(self.spark,), name="stop", daemon=True)
         self._stopping.start()
 
     def finish(self) -> None:
         """Wait until Spark has removed what it had begun to write."""
         if self._stopping is not None:
             self._stopping.join()
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop Spark, and streams before it: one that ends later prints a traceback of Java."""
+    with suppress(Exception):  # it takes longer than it may, or has ended already
+        for query in spark.streams.active:
+            spark.sparkContext.cancelAllJobs()
+            query.stop()
+    spark.stop()
 
 
 @contextmanager

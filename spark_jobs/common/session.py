@@ -26,6 +26,7 @@ from millrace.text import printable
 _ARROW_BATCH_BYTES: Final = 16 << 20
 _MEMORY_MIB: Final = 2048
 _POLL_S: Final = 0.5
+_STREAM_ENDS_WITHIN: Final = "10s"
 _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A job is short, and most of its work is in Python: the second compiler doubles the time of the JVM."""
 
@@ -70,6 +71,7 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     conf = SparkConf()
     conf.set("spark.sql.session.timeZone", "UTC")
     conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_ARROW_BATCH_BYTES))
+    conf.setIfMissing("spark.sql.streaming.stopTimeout", _STREAM_ENDS_WITHIN)
     if master is not None:
         conf.set("spark.master", master)
     for name, value in _MEMORY_OF_EXECUTORS.items():

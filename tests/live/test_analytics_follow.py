@@ -119,43 +119,54 @@ class World(RawTopic):
 
 
 @pytest.fixture
-def world(kafka: Kafka, source_name: str) -> Iterator[World]:
-    world = World(kafka, source_name)
-    world.create()
-    yield world
-    world.delete()
+def worlds(kafka: Kafka, source_name: str) -> Iterator[list[World]]:
+    worlds = [World(kafka, source_name), World(kafka, f"{source_name}-other")]
+    for world in worlds:
+        world.create()
+    yield worlds
+    for world in worlds:
+        world.delete()
 
 
-def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_analytics_that_is_killed_while_it_goes_on(
+    spark: SparkSession, worlds: list[World], tmp_path: Path
+) -> None:
+    world, other = worlds
     folder, port = tmp_path / "followed", reserve_port()
     options = [
+        "--source", other.source,
         "--window", f"{WINDOW_S}s", "--lateness", "0s", "--top", str(TABLES), "--publish",
         "--metrics-port", str(port),
     ]  # fmt: skip
     position = folder / "checkpoint" / "millrace.json"
 
-    def offset() -> int:
+    def offset(of: World = world) -> int:
         text = position.read_text() if position.exists() else '{"positions": {}}'
-        return int(json.loads(text)["positions"].get(world.source, {"offset": 0})["offset"])
+        return int(json.loads(text)["positions"].get(of.source, {"offset": 0})["offset"])
 
     for point in POINTS:
         world.write()
+        other.write()
         before = offset()
         with world.begin(["-c", KILLED, point], folder, *options) as process:
             _, told = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, told
         assert (offset() > before) == (point == "noted"), told
         assert bool(world.windows()) == (point != "counted")
-    world.write(whole=True)
-    end = len(world.records())
+    for one in worlds:
+        one.write(whole=True)
+    ends = [len(one.records()) for one in worlds]
     release_port(port)
     with world.begin(["-m", "millrace.cli"], folder, *options) as process:
-        wait_for(lambda: offset() == end, None, "the end of the topic")
+        wait_for(lambda: [offset(one) for one in worlds] == ends, None, "the end of the topics")
         metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         process.terminate()
         _, told = process.communicate()
         assert process.returncode == 128 + signal.SIGTERM, told
+        assert "Exception" not in told
+        assert told.splitlines()[-1] == "error: analytics was stopped by SIGTERM; the previous results remain"
 
+    assert other.windows() == other.expected(tmp_path)
     found = world.windows()
     assert found == world.expected(tmp_path)
     assert len(found) > 10
@@ -165,7 +176,9 @@ def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
         max(one["start"] for one in found.values())
     ]
 
-    of_source = re.findall(r"^(millrace_analytics_\w+)\{source=\S+\} (\S+)$", metrics, re.MULTILINE)
+    of_source = re.findall(
+        rf'^(millrace_analytics_\w+)\{{source="{world.source}"\}} (\S+)$', metrics, re.MULTILINE
+    )
     series = {name: float(value) for name, value in of_source}
     last = max((one for one in found.values() if one["closed"]), key=lambda one: int(one["start"]))
     for name in ("events", "transactions", "bytes"):
@@ -173,7 +186,9 @@ def test_analytics_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
         assert 0 < series[f"millrace_analytics_{name}_total"] <= sum(one[name] for one in found.values())
     assert series["millrace_analytics_window_start_seconds"] == last["start"]
     assert series["millrace_analytics_unreadable_records_total"] > 0
-    rows = re.findall(r"^millrace_analytics_window_rows\{.*\} (\S+)$", metrics, re.MULTILINE)
+    rows = re.findall(
+        rf'^millrace_analytics_window_rows\{{.*source="{world.source}".*\}} (\S+)$', metrics, re.MULTILINE
+    )
     assert sum(map(float, rows)) == last["rows"]
 
     results = analyse(world.job(spark, tmp_path / "whole"), spark, 10)
