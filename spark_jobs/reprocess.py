@@ -26,8 +26,6 @@ from pyspark.sql import SparkSession
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventRecord
 from millrace.avro.schema_version import SchemaVersion
-from millrace.binlog.errors import BinlogError
-from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
 from millrace.contract import HEADER_MARKER, RawKey, SourcePosition, Topics
 from millrace.ddl import State
 from millrace.rowmapper.catalog import Catalog
@@ -46,6 +44,7 @@ from spark_jobs.common.places import absolute
 from spark_jobs.common.raw_stream import Begun, follow_raw
 from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
+from spark_jobs.common.tables import parse_gtids
 
 _BEGINNING: Final = SourcePosition(-1, "", 0)
 """Before all logs."""
@@ -321,18 +320,6 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     return page
 
 
-def _gtids(text: str | None) -> Gtids | None:
-    """Read a set of GTIDs, of MySQL or MariaDB."""
-    if text is None:
-        return None
-    for kind in (GtidSet, MariadbGtidPosition):
-        try:
-            return kind.parse(text)
-        except BinlogError:
-            continue
-    raise SettingsError([f"--gtids is {text!r}: expected a set as of gtid_executed, or as of gtid_slave_pos"])
-
-
 @job_command("reprocess", raw=True)
 @click.option(
     "--into",
@@ -403,9 +390,10 @@ def main(  # noqa: PLR0917 - click calls it by names
         opened = open_catalog(spark, catalog, warehouse)
     elif catalog or warehouse:
         raise SettingsError(["--catalog and --warehouse need --format iceberg"])
+    wanted = None if gtids is None else parse_gtids("--gtids", gtids)
 
     def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
-        outcomes = reprocess(one, spark, into, pieces, _gtids(gtids), opened, given, begun)
+        outcomes = reprocess(one, spark, into, pieces, wanted, opened, given, begun)
         one.finish(summary(outcomes), report(one, outcomes))
         return outcomes
 

@@ -217,8 +217,7 @@ def _decoder(
     error = ""
     if stored is not None and stored.value is not None:
         try:
-            state = DecoderState.from_bytes(stored.value)
-            offset = state.input_offset if state.first_chunk_offset is None else state.first_chunk_offset
+            offset = DecoderState.from_bytes(stored.value).place_to_read
         except SingleObjectError as failure:
             error = str(failure)
     first, messages = _pending(settings.kafka, raw, offset)

@@ -52,14 +52,7 @@ def run(service: Service[DecoderSettings]) -> None:
     ):
         # Before anybody is fenced: the registry must answer.
         written_by = serializers(registry, topics)
-        started = take_over(
-            settings,
-            producer,
-            admin,
-            "decoder",
-            DecoderState,
-            stop=service.stop,
-        )
+        started = take_over(settings, producer, admin, "decoder", DecoderState, stop=service.stop)
         state, skip_to = begin(reader, started.state, skip_gap=settings.skip_gap)
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:

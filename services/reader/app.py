@@ -75,14 +75,7 @@ def run(service: Service[ReaderSettings]) -> None:
     metrics = ReaderMetrics(service.metrics)
     examine(service, admin, metrics)
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
-        started = take_over(
-            settings,
-            producer,
-            admin,
-            "reader",
-            ReaderState,
-            stop=service.stop,
-        )
+        started = take_over(settings, producer, admin, "reader", ReaderState, stop=service.stop)
         CommitMetrics(service.metrics, "reader", producer)
         stage = make_stage(settings, started, metrics)
         committer: Committer[ReaderState] = Committer(

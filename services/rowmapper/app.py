@@ -165,13 +165,7 @@ def assembled(
         # Before anybody is fenced: the registry must answer.
         serializers(registry, topics)
         started = take_over(
-            settings,
-            producer,
-            admin,
-            "rowmapper",
-            RowMapperState,
-            stop=service.stop,
-            again=bool(refused),
+            settings, producer, admin, "rowmapper", RowMapperState, stop=service.stop, again=bool(refused)
         )
         state = started.state or RowMapperState(reader.first_offset())
 

@@ -294,6 +294,10 @@ class _TimeCodec(_Temporal):
     def micros(self, payload: bytes) -> int:
         """Read the signed number of microseconds."""
 
+    def decode(self, payload: bytes) -> dt.timedelta:
+        """Give a timedelta."""
+        return dt.timedelta(microseconds=self.micros(payload))
+
     def avro_decoder(self, options: AvroOptions) -> Convert:
         """Convert to microseconds, or to milliseconds of a day."""
         micros = self.micros
@@ -360,10 +364,6 @@ class Time2(_TimeCodec):
         micros = _checked_time(whole >> 12, whole >> 6 & 63, whole & 63, fraction)
         return -micros if packed < 0 else micros
 
-    def decode(self, payload: bytes) -> dt.timedelta:
-        """Give a timedelta."""
-        return dt.timedelta(microseconds=self.micros(payload))
-
     def encode(self, value: dt.timedelta) -> bytes:
         """Take a timedelta with no more digits than the column."""
         micros = value // _MICROSECOND
@@ -410,10 +410,6 @@ class Time(_TimeCodec):
         hhmm, second = divmod(abs(number), 100)
         micros = _checked_time(hhmm // 100, hhmm % 100, second, 0)
         return -micros if number < 0 else micros
-
-    def decode(self, payload: bytes) -> dt.timedelta:
-        """Give a timedelta."""
-        return dt.timedelta(microseconds=self.micros(payload))
 
     def encode(self, value: dt.timedelta) -> bytes:
         """Take a timedelta with no more digits than the column."""
