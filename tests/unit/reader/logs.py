@@ -168,3 +168,10 @@ def resume(writer: Writer, log: Log) -> list[bytes]:
     position = 4 if state is None else state.position
     writer.begin_session(PositionTracker(log.name, position), server_uuid="u1")
     return log.dump(position)
+
+
+def take(writer: Writer, log: Log, piece_size: int, count: int | None = None) -> None:
+    """Write the log from where the writer stands, in pieces, of which only ``count``."""
+    pieces = [piece for data in resume(writer, log) for piece in parts(data, piece_size)]
+    for piece in pieces[:count]:
+        writer.write([piece])

@@ -20,7 +20,7 @@ from services.reader.exclusion import RawExclusion
 from services.reader.metrics import ReaderMetrics
 from services.reader.stage import RawStage
 
-from .logs import LIMIT, Log, Recorder, Writer, event, parts, resume, whole
+from .logs import LIMIT, Log, Recorder, Writer, event, resume, take, whole
 
 WORD = b"the secret word "
 OTHER = b"known to all    "
@@ -110,12 +110,6 @@ def assert_blanked(log: Log, kafka: Recorder) -> None:
             assert not any(HEADER_EXCLUDED in header for header in headers)
         at += len(data)
     assert not found
-
-
-def take(writer: Writer, log: Log, piece_size: int, count: int | None = None) -> None:
-    pieces = [piece for data in resume(writer, log) for piece in parts(data, piece_size)]
-    for piece in pieces[:count]:
-        writer.write([piece])
 
 
 @settings(max_examples=150, deadline=None)

@@ -26,7 +26,7 @@ from millrace.mysql.position import PositionTracker
 from services.reader.event_cutter import OtherBytesError
 from services.reader.stage import BadChecksumError
 
-from .logs import GTID_PREFIX, LIMIT, Log, Recorder, Writer, event, make, parts, resume, whole
+from .logs import GTID_PREFIX, LIMIT, Log, Recorder, Writer, event, make, parts, resume, take, whole
 
 pytestmark = pytest.mark.usefixtures("either_codec")
 
@@ -93,9 +93,7 @@ def test_wherever_it_stops_nothing_is_missing_and_nothing_twice(
     log, kafka = sample(), Recorder()
     writer = make(kafka)
     for count, commit, process in stops:
-        pieces = [piece for data in resume(writer, log) for piece in parts(data, piece_size)]
-        for piece in pieces[:count]:
-            writer.write([piece])
+        take(writer, log, piece_size, count)
         if commit:
             writer.commit()
         if process:

@@ -22,18 +22,12 @@ from tests.unit.avro.test_row_records import PLACE as ANY_PLACE
 
 from .harness import EventsTopic, World
 from .logs import Log
-from .test_envelope import made
+from .test_envelope import made, world
 
 FORMATS = ("json", "json-schema", "cloudevents")
 PLACE = dataclasses.replace(ANY_PLACE, gtid=None, transaction="bin.000001:4")
 LONG = ColumnType.LONG, NoMetadata(), None
 TEXT = ColumnType.VARCHAR, LengthMetadata(60_000), "utf8mb4"
-
-
-def world(log, **options):
-    found = World(log.topic, **options)
-    found.run()
-    return found
 
 
 def payload(name, data):
