@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,8 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
-    # Short files last, so that no worker ends with a long one: unit tests, but those of Spark.
-    items.sort(key=lambda item: "unit" in item.path.parts and "spark" not in item.path.parts)
+    # Short files last, so that no worker ends with a long one: unit tests but those of Spark, deep ones last.
+    items.sort(key=lambda item: (_is_short(item.path), len(item.path.parts)))
+
+
+def _is_short(path: Path) -> bool:
+    return "unit" in path.parts and "spark" not in path.parts
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
