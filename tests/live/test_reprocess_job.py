@@ -27,7 +27,8 @@ from spark_jobs.common.job import Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.session import Steps
-from spark_jobs.reprocess import _gtids, main, report, reprocess, summary
+from spark_jobs.common.tables import parse_gtids
+from spark_jobs.reprocess import main, report, reprocess, summary
 from tests.live.reader_world import ReaderWorld
 from tests.live.rows_world import RowsWorld, without_column_names
 from tests.spark_session import SPARK, spark
@@ -119,7 +120,14 @@ class Runs:
         given: Mapping[tuple[str, str], State] | None = None,
     ) -> Outcome:
         job = self.job(start, archive)
-        outcomes = reprocess(job, self.spark, into, pieces, _gtids(gtids), given=given)
+        outcomes = reprocess(
+            job,
+            self.spark,
+            into,
+            pieces,
+            None if gtids is None else parse_gtids("--gtids", gtids),
+            given=given,
+        )
         job.finish(summary(outcomes), report(job, outcomes))
         return outcomes[self.world.source]
 
