@@ -6,15 +6,13 @@ from functools import partial
 import pytest
 
 from millrace import kernel
-from millrace.binlog.event_codec import BinlogEvent, encode_event
-from millrace.binlog.state import StreamState
 from millrace.binlog_command.inputs import FileInput
-from millrace.binlog_command.records import LogDecoder, RawEvent
+from millrace.binlog_command.records import RawEvent
 from tests.corpus.conftest import CorpusFile
 from tests.unit.binlog_command.both_kernels import OUTPUTS, both
 
 
-def _batches(file: CorpusFile) -> Iterator[list[RawEvent]]:
+def _events(file: CorpusFile) -> Iterator[RawEvent]:
     for log in FileInput([str(file.path)]).logs():
         yield from log
 
@@ -22,18 +20,5 @@ def _batches(file: CorpusFile) -> Iterator[list[RawEvent]]:
 @pytest.mark.skipif(not kernel.built("text"), reason="the kernel is not built (make kernel)")
 def test_every_file_is_written_alike(corpus: list[CorpusFile]) -> None:
     for file in corpus:
-        with_kernel, without = both(partial(_batches, file), *OUTPUTS, verify=False)
+        with_kernel, without = both(partial(_events, file), *OUTPUTS, verify=False)
         assert with_kernel == without, file.name
-
-
-@pytest.mark.skipif(not kernel.built("events"), reason="the kernel is not built (make kernel)")
-def test_what_is_exact_has_the_same_bytes_when_it_is_encoded_again(corpus: list[CorpusFile]) -> None:
-    exact = total = 0
-    for file in corpus:
-        for record in LogDecoder(verify=False).records(_batches(file)):
-            total += 1
-            if record.exact:
-                exact += 1
-                assert isinstance(record.event, BinlogEvent)
-                assert encode_event(record.event, StreamState(record.state.format)) == record.data
-    assert exact > 0.9 * total

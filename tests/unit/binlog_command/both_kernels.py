@@ -43,14 +43,14 @@ OUTPUTS: dict[str, Make] = {
 
 
 def both(
-    read: Callable[[], Iterable[list[RawEvent]]], *names: str, verify: bool = True
+    read: Callable[[], Iterable[RawEvent]], *names: str, verify: bool = True
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Write batches of events by the outputs of these names, with the kernel and without it."""
+    """Write events by the outputs of these names, with the kernel and without it."""
     return _written(kernel.has, read(), names, verify), _written(lambda _name: False, read(), names, verify)
 
 
 def _written(
-    has: Callable[[str], bool], batches: Iterable[list[RawEvent]], names: Iterable[str], verify: bool
+    has: Callable[[str], bool], events: Iterable[RawEvent], names: Iterable[str], verify: bool
 ) -> dict[str, bytes]:
     with TemporaryDirectory() as base, patch.object(kernel, "has", has):
         streams = {name: io.BytesIO() for name in names}
@@ -58,7 +58,7 @@ def _written(
         for folder in folders.values():
             folder.mkdir(parents=True)
         outputs = [OUTPUTS[name](stream, folders[name]) for name, stream in streams.items()]
-        for record in LogDecoder(verify=verify).records(batches):
+        for record in LogDecoder(verify=verify).records(events):
             for output in outputs:
                 output.write(record)
         for output in outputs:

@@ -33,8 +33,7 @@ def run(*arguments: str, **environment: str) -> Result:
 
 def events(source: FileInput) -> Iterator[RawEvent]:
     for log in source.logs():
-        for batch in log:
-            yield from batch
+        yield from log
 
 
 def test_names_of_files_folders_and_indexes(tmp_path: Path) -> None:
