@@ -496,13 +496,17 @@ def test_a_topic_loses_all_but_what_was_aborted(name: str, topics: list[str], tm
             assert world.written(topic, service) == reference.written(topic, service), (topic, call)
 
 
-@pytest.mark.parametrize("first", [update, undecodable])
-def test_the_events_end_with_a_gap_of_the_decoder(
-    first: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No raw record is like that note: what was decoded ends with the first that was left after the gap."""
+@pytest.fixture
+def skips_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the decoder skip what was deleted, and each service commit as often as it can."""
     monkeypatch.setattr(World, "commit_every", 1)
     monkeypatch.setenv("MILLRACE_SKIP_GAP", "true")
+
+
+@pytest.mark.usefixtures("skips_gaps")
+@pytest.mark.parametrize("first", [update, undecodable])
+def test_the_events_end_with_a_gap_of_the_decoder(first: Action, tmp_path: Path) -> None:
+    """No raw record is like that note: what was decoded ends with the first that was left after the gap."""
     registry = Registry()
     write_log(tmp_path, 1, [insert])
     worlds = [World(tmp_path, registry) for _ in range(12)]
@@ -526,13 +530,10 @@ def test_the_events_end_with_a_gap_of_the_decoder(
             assert world.written(topic, service) == reference.written(topic, service), topic
 
 
+@pytest.mark.usefixtures("skips_gaps")
 @pytest.mark.parametrize("first", [update, undecodable])
-def test_the_events_end_with_a_gap_in_the_middle_of_a_file(
-    first: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_events_end_with_a_gap_in_the_middle_of_a_file(first: Action, tmp_path: Path) -> None:
     """How the file begins is in the events alone."""
-    monkeypatch.setattr(World, "commit_every", 1)
-    monkeypatch.setenv("MILLRACE_SKIP_GAP", "true")
     registry = Registry()
     write_log(tmp_path, 1, [insert, insert, first, insert])
     reference, *others = (World(tmp_path, registry) for _ in range(12))
