@@ -21,7 +21,7 @@ from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import Rebuilt, RowMapperState
-from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, SourcePosition, Topics
+from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
 from millrace.dead_letters import DeadLetterRecord, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
@@ -95,7 +95,7 @@ class _Rebuild:
         start, end = (find(settings.kafka, self._topics.events) for find in (oldest_offset, newest_offset))
         self._events = range(start, end)
         first = next(records_between(settings.kafka, self._topics.events, start, end), None)
-        self._begin = None if first is None else EventKey.parse(first.key or b"").raw
+        self._begin = None if first is None else EventKey.parse(first.key or b"").raw.place
         self._tails = self._find_tails()
         self._redriven = self._find_redriven()
 
@@ -245,7 +245,7 @@ class _Rebuild:
             deserialize_event = EventDeserializer(self._registry)
             history, begin = Catalog(), self._begin
             if begin is not None:
-                ports.history(history, SourcePosition(begin.epoch, begin.log_file, begin.position))
+                ports.history(history, begin)
             stage, publisher = make_stage(
                 ports, RowMapperState(self._events.start), deserialize_event, history=history
             )

@@ -29,7 +29,7 @@ from millrace.avro.service_state import (
 )
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_REDRIVEN, EventKey, SourcePosition
+from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
@@ -44,8 +44,8 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
-from millrace.stage import Record
 from services.rowmapper.app import RowMapper, assembled
+from services.rowmapper.snapshot_topic import end_of
 
 """The row mapper's own settings, so that rows are written as it writes them."""
 
@@ -116,7 +116,7 @@ def _redrive(
     """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
     stop, events = service.stop, parts.topics.events
     last = last_before(service.settings.kafka, events, parts.stage.next_offset)
-    parts.publisher.binder.trust_later(None if last is None else end_of(last, parts.deserialize))
+    parts.publisher.binder.trust_later(None if last is None else end_of(parts.deserialize, last))
     for entry in parts.publisher.quarantine.tables:
         if entry.name not in names:
             continue
@@ -139,13 +139,6 @@ def _redrive(
         except TopicsRefusedError as error:
             outcomes[entry.name] = replace(committed, failed=(entry.key, error.message))
             raise
-
-
-def end_of(record: Record, deserialize: EventDeserializer) -> SourcePosition:
-    """Give the place in the log after an event; where it begins if that is all that its record tells."""
-    key = EventKey.parse(record.key or b"").raw
-    size = 0 if record.headers else deserialize(record.value or b"").header.event_size
-    return SourcePosition(key.epoch, key.log_file, key.position + size)
 
 
 def _chosen(

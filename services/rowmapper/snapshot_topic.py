@@ -137,7 +137,7 @@ class SnapshotTopic:
         last = last_record(settings, topics.events)
         if last is not None and last.offset >= offset:
             return None
-        return SourcePosition(reader.epoch, reader.log_file, reader.position)
+        return reader.place
 
     def end_before(self, offset: int) -> SourcePosition | None:
         """Read the last records before an offset."""

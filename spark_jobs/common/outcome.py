@@ -220,7 +220,7 @@ class PieceWriter:
         prefixes = [value[:_PREFIX] for value in values]
         if self._placed and topic not in self._kinds:
             prefixes = [
-                one + (key or b"")[:_PREFIX] for one, (key, *_) in zip(prefixes, records, strict=True)
+                one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
             ]
         self._outcome.made_of(offsets)
         found = sorted(set(prefixes))

@@ -14,7 +14,8 @@ from millrace.avro.service_state import QuarantinedTable, RowsContext
 from millrace.dead_letters import DeadLetterRecord, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
 from millrace.runtime.errors import UserError
-from services.rowmapper.redrive import Redrive, Redriven, _chosen, end_of, waiting_dead_letters
+from services.rowmapper.redrive import Redrive, Redriven, _chosen, waiting_dead_letters
+from services.rowmapper.snapshot_topic import end_of
 from tests.stages import CrashError, Ledger
 
 from .test_stage import definition, log, notes, settle_often, world
@@ -48,7 +49,7 @@ def redriven(made_world, found=None):
     ledger.commit(stage)
     publisher = stage._publisher
     read = [record for record in made_world.events.records if record.offset < stage.next_offset]
-    publisher.binder.trust_later(end_of(read[-1], EventDeserializer()))
+    publisher.binder.trust_later(end_of(EventDeserializer(), read[-1]))
     (entry,) = publisher.quarantine.tables
     outcome = Redriven("shop.a")
     waiting = waiting_dead_letters(
