@@ -26,6 +26,7 @@ _CONSOLE = Console(width=140)
 )
 @click.option(
     "--mysqlbinlog",
+    type=click.Path(exists=True, dir_okay=False, executable=True),
     default=lambda: shutil.which("mysqlbinlog"),
     show_default="the one on PATH",
     help="A mysqlbinlog to measure beside.",
