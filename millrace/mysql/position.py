@@ -40,6 +40,7 @@ _SPECIAL = frozenset((_ROTATE, _FORMAT_DESCRIPTION, _HEARTBEAT, _HEARTBEAT_V2, _
 _ARTIFICIAL_F = 0x20
 _HEADER_SIZE = 19
 _MASK = 0xFFFFFFFF
+_FIRST_POSITION = 4
 _U64 = struct.Struct("<Q")
 _GREATEST = 1 << 62
 """No file is longer, and what comes after still fits a long of Avro."""
@@ -115,9 +116,8 @@ class PositionTracker:
             (position,) = _U64.unpack_from(body)
             name = body[8:]
         elif type_code == _HEARTBEAT:
-            # Half of the 32 bits or more ahead is behind: it left before the last event did.
-            ahead = (next_position - self.position) & _MASK
-            name, position = body, self.position + (ahead if ahead < 1 << 31 else 0)
+            # One from behind left before the last event did.
+            name, position = body, self.position + (_ahead(self.position, next_position) or 0)
         else:
             name, position = _heartbeat_v2(body)
         if log_file_name(name, "a heartbeat of the server") == self.log_file:
@@ -125,14 +125,23 @@ class PositionTracker:
 
     def _found_elsewhere(self, start: int, event_size: int, next_position: int) -> int:
         """Return where an event starts whose ``next_position`` is not the one expected."""
-        ahead = (next_position - event_size - start) & _MASK
-        if self.skips and next_position and ahead < 1 << 31:
+        ahead = _ahead(start, next_position - event_size)
+        if self.skips and next_position and ahead is not None:
             return start + ahead
         raise GapError(
             f"{self.log_file} at {start}: an event of {event_size} bytes must end at "
             f"{(start + event_size) & _MASK} (modulo 2^32), its header says {next_position}: "
             "bytes of the log are missing"
         )
+
+
+def _ahead(position: int, end: int) -> int | None:
+    """Say how far ahead of a position the place is of which ``end`` has the last 32 bits; None: it is behind.
+
+    So it is where that would be half of the 32 bits or more, unless the file does not go back that far.
+    """
+    ahead = (end - position) & _MASK
+    return ahead if ahead < 1 << 31 or position + ahead <= _MASK + _FIRST_POSITION else None
 
 
 def _checked(position: int) -> int:

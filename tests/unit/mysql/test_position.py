@@ -90,6 +90,26 @@ def test_a_dump_by_gtid_goes_on_where_the_next_event_says() -> None:
     assert tracker.position == 5073
 
 
+@pytest.mark.parametrize("far", [(1 << 31) - 1, 3 << 30, (1 << 32) - 200])
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_dump_by_gtid_leaves_out_more_than_2_gib_at_the_head_of_a_file(far: int, says_so: bool) -> None:
+    """A transaction of that size which the replica has; MySQL says so in a heartbeat, MariaDB does not."""
+    tracker = PositionTracker("", 4, skips=True)
+    place(tracker, rotate(b"log.1", 4))
+    place(tracker, event(FORMAT_DESCRIPTION, 124, bytes(97)))
+    if says_so:
+        assert place(tracker, event(HEARTBEAT, far, b"log.1")) == NOT_IN_FILE
+        assert tracker.position == far
+    assert place(tracker, event(GTID, far + 73, bytes(50))) == far
+    assert tracker.position == far + 73
+
+
+def test_a_dump_by_gtid_does_not_go_back() -> None:
+    tracker = PositionTracker("log.1", 5000, skips=True)
+    with pytest.raises(GapError, match="bytes of the log are missing"):
+        place(tracker, event(GTID, 4073, bytes(50)))
+
+
 def test_a_heartbeat_of_a_dump_by_gtid_says_where_it_goes_on() -> None:
     tracker = PositionTracker("log.1", 1000, skips=True)
     assert place(tracker, event(HEARTBEAT, 9000, b"log.1")) == NOT_IN_FILE
