@@ -15,7 +15,7 @@ client has one transaction at a time.
 What went wrong is learnt from the call that failed, from delivery reports and from the client's fatal error;
 never by committing to see what comes of it. The client does not tell a transaction that the coordinator ended
 because it was open for too long (``transaction.timeout.ms``) from one that another producer fenced: both are
-``_FENCED``. Its age does.
+``_FENCED``. Its age does, unless the coordinator's clock has jumped.
 """
 
 import contextlib
@@ -65,6 +65,9 @@ _MOST_WAITING: Final = 2
 _ENDING_S: Final = 0.003
 """How soon after a commit the next transaction begins: until the end of the one before is in each partition,
 the coordinator takes no partition into another, and librdkafka asks again after 20 ms."""
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, as a coordinator's clock does."""
 
 _FORGOTTEN: Final = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
 
@@ -248,7 +251,7 @@ class TransactionalProducer:
             except KafkaException as exception:
                 raise self._in_words("beginning a transaction", exception) from exception
             self._in_transaction, self._given_up = True, False
-            self._began = time.monotonic()
+            self._began = time.clock_gettime(_CLOCK)
             self.topics.clear()
             self._writer.refusals()
             self._failures.clear()
@@ -508,12 +511,12 @@ class TransactionalProducer:
     def _in_words(self, doing: str, exception: KafkaException) -> FencedError | BrokerError:
         error = self._cause(exception)
         if is_fenced(error):
-            age_s = time.monotonic() - self._began if self._in_transaction else 0.0
+            age_s = time.clock_gettime(_CLOCK) - self._began if self._in_transaction else 0.0
             if age_s >= TRANSACTION_TIMEOUT_S:
                 return BrokerError(
                     f"a transaction of Kafka was open for {age_s:.0f} s, and Kafka ends it after "
-                    f"{TRANSACTION_TIMEOUT_S:g} s: this process was stopped, or its brokers did not answer. "
-                    "Nothing is lost: start it again"
+                    f"{TRANSACTION_TIMEOUT_S:g} s: this process was stopped, its machine slept, or its "
+                    "brokers did not answer. Nothing is lost: start it again"
                 )
             return self.fenced()
         if error.code() in _FORGOTTEN:
@@ -556,11 +559,12 @@ class TransactionalProducer:
         """Say that another process took over, and which."""
         kind = "process" if self._service == RUN else self._service
         what = f"another {kind} of the source {self._source} took over"
+        nobody = " and has not said who it is, or the clock of a broker has jumped, which ends transactions"
         try:
             owners = {state.owner for state in self._stored() if state is not None} - {self._owner}
         except BrokerError:
             owners = set()
-        who = f": {' and '.join(sorted(owners))}" if owners else "; its identity is not known"
+        who = f": {' and '.join(sorted(owners))}" if owners else nobody
         return FencedError(f"{what}{who}. This one exits: run only one of them")
 
     def _wait_for_rest(self) -> None:

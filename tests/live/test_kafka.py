@@ -242,8 +242,8 @@ def test_fencing_is_found_while_producing(settings: KafkaSettings, topics: Topic
         with pytest.raises(FencedError) as caught:
             produce_on_and_on()
     assert caught.value.message == (
-        f"another reader of the source {topics.source} took over; its identity is not known. This one exits: "
-        "run only one of them"
+        f"another reader of the source {topics.source} took over and has not said who it is, or the clock of "
+        "a broker has jumped, which ends transactions. This one exits: run only one of them"
     )
     assert values(settings, topics.raw) == []
 

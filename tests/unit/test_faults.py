@@ -7,8 +7,10 @@ once the faults have stopped, all of it.
 
 import operator
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -595,6 +597,41 @@ def test_rows_are_written_again_by_what_statements_made_that_are_lost(lost: bool
         {"id": 201, "text": f"{number}"} for number in range(3)
     ]
     assert world.written(rows) == reference.written(rows)
+
+
+@pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
+@pytest.mark.parametrize("asleep_s", [60.0, 0.0])
+def test_a_transaction_that_ends_by_the_clock(
+    asleep_s: float, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that slept is not taken for another process; a broker's clock may have jumped."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, update])
+    clock = [0.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda _: time.monotonic() + clock[0])
+    found = set()
+    for call in range(1, 60, 3):
+        world = world_before(name, tmp_path, registry)
+
+        def wake(broker: Broker = world.broker) -> None:
+            broker.expire(transactional_id(name, SOURCE))
+            clock[0] += asleep_s
+
+        world.broker.at_call(call, wake)
+        try:
+            world.run(name)
+        except UserError as error:
+            found.add((error.exit_code, re.sub(r"[0-9]+ s,.*", "", error.message)))
+        world.broker.forget_event()
+    if asleep_s:
+        assert found == {(ExitCode.KAFKA, "a transaction of Kafka was open for ")}
+        return
+    ((code, message),) = found
+    assert code is ExitCode.FENCED
+    assert message.endswith(
+        "took over and has not said who it is, or the clock of a broker has jumped, which ends transactions. "
+        "This one exits: run only one of them"
+    )
 
 
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
