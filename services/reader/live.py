@@ -182,13 +182,18 @@ class LiveSource:
             self._change(connection, names, state, other)
 
     def read(self, timeout_s: float) -> list[EventPiece]:
-        """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does."""
+        """Return what has come, as :meth:`millrace.mysql.dump.Dump.read` does.
+
+        Definitions are read again with no transaction of Kafka open: that may take longer than one may last.
+        """
         assert self._dump is not None
         self.settle()
         if self._read_again_at is not None and time.monotonic() >= self._read_again_at:
+            self._commit()
             with MysqlConnection(self._addresses[self._at], self._beat) as connection:
                 self._read_catalog(connection)
         if self._touched and time.monotonic() >= self._touched_at:
+            self._commit()
             self._read_touched()
         with self._anonymous_in_words():
             pieces = self._dump.read(timeout_s)

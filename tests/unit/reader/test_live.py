@@ -82,6 +82,31 @@ def test_the_catalogue_of_a_session_that_never_began_is_not_written(monkeypatch:
         source.close()
 
 
+def test_no_transaction_is_open_while_definitions_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may take longer for that than Kafka keeps one open."""
+    source = live_source()
+    done: list[str] = []
+
+    def read(*_: object, **__: object) -> CatalogReading:
+        done.append("read")
+        return reading("now")
+
+    with session(source, monkeypatch, "now"):
+        source._commit = lambda: done.append("commit")
+        monkeypatch.setattr(live, "read_catalog", read)
+        monkeypatch.setattr(live, "read_tables", read)
+        monkeypatch.setattr(live, "MysqlConnection", lambda *_: closing(SimpleNamespace(close=int)))
+        source._stage.confirm()
+        source._touched["shop", "now"] = None
+        assert source.read(0) == []
+        source._read_again_at = 0.0
+        assert source.read(0) == []
+        assert done == ["commit", "read", "commit", "read"]
+        assert source.read(0) == []
+        assert len(done) == 4
+        source.close()
+
+
 class Readings:
     """What a reader gets of a server that has ``statements`` in its log, by position."""
 
