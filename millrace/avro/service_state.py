@@ -392,6 +392,7 @@ class TableTopic:
     key_fingerprint: str
     value_schema: int
     value_fingerprint: str
+    partitions: int = 0
 
     @property
     def key(self) -> bytes:

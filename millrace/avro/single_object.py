@@ -44,6 +44,7 @@ def _before_additions(name: str) -> dict[bytes, Any]:
     def additions(schema: Any) -> set[int]:
         parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
         own = {int(schema["added"])} if isinstance(schema, dict) and "added" in schema else set()
+        own |= {1} if isinstance(schema, dict) and "before" in schema else set()
         return own.union(*map(additions, parts))
 
     def without(schema: Any, since: int) -> Any:
@@ -54,12 +55,12 @@ def _before_additions(name: str) -> dict[bytes, Any]:
                 if not (isinstance(each, dict) and each.get("added", 0) >= since)
             ]
         if isinstance(schema, dict):
-            earlier = {"type": schema["before"]} if "before" in schema else {}
+            earlier = {"type": schema["before"]} if since == 1 and "before" in schema else {}
             return {key: without(value, since) for key, value in {**schema, **earlier}.items()}
         return schema
 
     now = load_schema(name)
-    earlier = [without(now, since) for since in sorted(additions(now)) or [1]]
+    earlier = [without(now, since) for since in sorted(additions(now))]
     return {_fingerprint(schema): fastavro.parse_schema(schema) for schema in earlier}
 
 

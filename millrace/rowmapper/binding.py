@@ -596,6 +596,7 @@ class Binder:
         self, one: _Resolved, info: TableTopicInfo, key_id: int | None, value_id: int
     ) -> BoundTable:
         table = one.table
+        partitions = self._partitions(one.topic, info)
         known = TableTopic(
             one.topic,
             info.id,
@@ -605,6 +606,7 @@ class Binder:
             one.key_fingerprint,
             value_id,
             one.value_fingerprint,
+            partitions,
         )
         _LOG.info(
             "table bound",
@@ -640,7 +642,7 @@ class Binder:
             table,
             encoder,
             one.topic,
-            info.partitions,
+            partitions,
             one.schema_source,
             one.found,
             self._avro,
@@ -648,6 +650,20 @@ class Binder:
             known,
             one.filter,
         )
+
+    def _partitions(self, topic: str, info: TableTopicInfo) -> int:
+        """Say over how many partitions of a topic rows are spread: a row stays where it was first."""
+        known = self._known.get(topic)
+        if known is None or known.id != info.id or known.partitions in (0, info.partitions):
+            return info.partitions
+        _LOG.warning(
+            "partitions that were added to a topic are not used",
+            topic=topic,
+            partitions=info.partitions,
+            used=known.partitions,
+            advice="the order of a row's changes would be lost; 'millrace reprocess' writes all rows again",
+        )
+        return known.partitions
 
     def truncation(self, database: str, table: str, place: EventMetadata) -> tuple[str, bytes] | None:
         """Give topic and record of a TRUNCATE; None for a table of which there are no rows.

@@ -513,7 +513,7 @@ class Ports:
 
 
 def _without_schemas(topic: TableTopic) -> TableTopic:
-    return TableTopic(topic.topic, topic.id, topic.database, topic.table, None, "", 0, "")
+    return replace(topic, key_schema=None, key_fingerprint="", value_schema=0, value_fingerprint="")
 
 
 class _CatalogTopic:

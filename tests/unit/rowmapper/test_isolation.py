@@ -125,6 +125,35 @@ def test_two_tables_of_one_topic():
     assert table.error.startswith("the topic t.shop.a has the rows of shop.a: give shop.b another one")
 
 
+def partitions_of_keys(result):
+    """Run a row mapper over all that is there; give the partitions that took the rows, by key."""
+    stage, found = result.start(), {}
+    written_as = result.ledger.written_as
+
+    def note(output):
+        for (topic, partition), records in output.groups.items():
+            if topic == "t.shop.a":
+                found.update((key, partition) for key, *_ in records)
+        return written_as(output)
+
+    result.ledger.written_as = note
+    result.ledger.run(stage, result.events.since(stage.next_offset))
+    return found
+
+
+def test_a_row_stays_in_its_partition_where_some_were_added():
+    """Those of a topic that was made anew are taken."""
+    rows = [(number, "x") for number in range(20)]
+    made_log = log().begin().insert("a", *rows).commit()
+    result = World(made_log.topic)
+    result.partitions = 2
+    before = partitions_of_keys(result)
+    assert set(before.values()) == {0, 1}
+    made_log.begin().update("a", *((row, (row[0], "y")) for row in rows)).commit()
+    result.partitions = 5
+    assert partitions_of_keys(result) == before
+
+
 def test_too_many_tables():
     result = World(made().topic)
     topics = result.settings.topics.model_copy(update={"max_tables": 2})
