@@ -10,17 +10,7 @@ from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
-from millrace.kernel.reading cimport (
-    Source,
-    expect,
-    is_ascii,
-    read_branch,
-    read_flag,
-    read_long,
-    skip,
-    slice_of,
-    source_of,
-)
+from millrace.kernel.reading cimport Source, Span, is_ascii, read_branch, read_long, skip, slice_of, source_of
 
 from struct import error as StructError
 
@@ -29,7 +19,6 @@ from millrace.binlog.errors import BinlogError
 __all__ = ["EventHead", "HeadReader", "RecordReader"]
 
 cdef enum:
-    CHECKSUM_LENGTH = 4
     MOST_FIELDS = 48
     # How much is remembered: so many names and events, each of so many bytes at most.
     REMEMBERED = 4096
@@ -204,44 +193,33 @@ cdef class HeadReader:
         return self._reference(value, offset) if head is None else head
 
     cdef EventHead _read(self, bytes data, Source* source, Py_ssize_t start):
-        cdef EventHead head = EventHead.__new__(EventHead)
-        head._data, head._reader, head._start = data, self, start
-        head.log_file = self._text(source, self._log_file)
-        head.position = read_long(source)
-        head.sub_index = read_long(source)
-        skip(source, <Py_ssize_t> read_long(source))  # the type's name
-        head.timestamp = read_long(source)
-        head.type_code = read_long(source)
-        head.server_id = read_long(source)
-        head._event_size = read_long(source)
-        head._next_position = read_long(source)
-        head._flags = read_long(source)
-        expect(source, read_long(source), 0)  # extra_headers
-        head._checksum = -1
-        if read_branch(source):
-            expect(source, read_long(source), CHECKSUM_LENGTH)
-            head._checksum = skip(source, CHECKSUM_LENGTH)
-        head.artificial = read_flag(source)
-        expect(source, read_long(source), 0)  # post_header_extra
-        head.epoch = read_long(source)
-        head.transaction = self._text(source, self._transaction) if read_branch(source) else None
-        head.ordinal = read_long(source)
-        head.begins = read_flag(source)
-        if read_branch(source):
-            head.ends = self._ends.get(self._text(source, self._other))
+        cdef Head found = read_head(source)
+        cdef EventHead head
+        if source.bad:
+            return None
+        head = EventHead.__new__(EventHead)
+        head._data, head._reader, head._start, head._offset = data, self, start, found.event
+        head.log_file = self._text(source, &found.log_file, self._log_file)
+        head.position, head.sub_index = found.position, found.sub_index
+        head.timestamp, head.type_code, head.server_id = found.timestamp, found.type_code, found.server_id
+        head._event_size, head._next_position, head._flags = found.event_size, found.next_position, found.flags
+        head._checksum = found.checksum.at if found.checksum.size >= 0 else -1
+        head.artificial, head.epoch = found.artificial, found.epoch
+        head.transaction = self._text(source, &found.transaction, self._transaction)
+        head.ordinal, head.begins = found.ordinal, found.begins
+        if found.ends.size >= 0:
+            head.ends = self._ends.get(self._text(source, &found.ends, self._other))
             source.bad |= head.ends is None
-        head.xid = self._text(source, self._other) if read_branch(source) else None
-        head.database = self._text(source, self._database) if read_branch(source) else None
-        head.table = self._text(source, self._table) if read_branch(source) else None
-        head._offset = source.at
+        head.xid = self._text(source, &found.xid, self._other)
+        head.database = self._text(source, &found.database, self._database)
+        head.table = self._text(source, &found.table, self._table)
         return None if source.bad else head
 
-    cdef object _text(self, Source* source, Remembered last):
-        """Read a name; None, and ``bad``, where there is none."""
-        cdef Py_ssize_t size = <Py_ssize_t> read_long(source)
-        cdef Py_ssize_t at = skip(source, size)
+    cdef object _text(self, Source* source, const Span* span, Remembered last):
+        """Give a name; None where it is null, and where it cannot be read, which is ``bad``."""
+        cdef Py_ssize_t at = span.at, size = span.size
         cdef bytes raw
-        if source.bad:
+        if size < 0:
             return None
         if size == PyBytes_GET_SIZE(last.raw) and \
                 memcmp(source.data + at, PyBytes_AS_STRING(last.raw), size) == 0:
@@ -255,10 +233,8 @@ cdef class HeadReader:
             except UnicodeDecodeError:
                 source.bad = True
                 return None
-            if last is not self._transaction and size <= NAME_LIMIT:
-                if len(self._texts) >= REMEMBERED:
-                    self._texts.clear()
-                self._texts[raw] = text
+            if last is not self._transaction:
+                remember(self._texts, raw, text, REMEMBERED, NAME_LIMIT)
         last.raw, last.text = raw, text
         return text
 
@@ -282,7 +258,5 @@ cdef class HeadReader:
         if event is None or source.bad or source.at != size:
             return self._reference(data, start).event
         if content is not None:
-            if len(self._events) >= REMEMBERED:
-                self._events.clear()
-            self._events[content] = event
+            remember(self._events, content, event, REMEMBERED, NAME_LIMIT)
         return event

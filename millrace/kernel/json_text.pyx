@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, strlen
 
-from millrace.kernel.reading cimport Source, read_flag, read_long, read_uint, skip, source_of
+from millrace.kernel.reading cimport Source, read_flag, read_long, read_uint, source_of, take
 from millrace.kernel.rows cimport is_utf8, put_json_string
 from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, put_byte, put_signed, room
 
@@ -214,38 +214,27 @@ cdef int put_real(Source* source, Output* out, bint is_float) except -1:
 
 
 cdef int put_text(Source* source, Output* out) noexcept:
-    cdef int64_t size = read_long(source)
-    cdef Py_ssize_t at
-    cdef const uint8_t* data
-    if source.bad or size < 0 or size > source.end - source.at:
+    cdef Py_ssize_t size = <Py_ssize_t> read_long(source)
+    cdef const uint8_t* data = take(source, size)
+    if data == NULL or not is_utf8(data, size, 0xF4):
         return UNUSUAL
-    at = skip(source, <Py_ssize_t> size)
-    if source.bad:
-        return UNUSUAL
-    data = source.data + at
-    if not is_utf8(data, <Py_ssize_t> size, 0xF4):
-        return UNUSUAL
-    return put_json_string(out, data, <Py_ssize_t> size)
+    return put_json_string(out, data, size)
 
 
 cdef int put_base64(Source* source, Output* out) noexcept:
-    cdef int64_t size = read_long(source)
-    cdef Py_ssize_t at, index, whole
-    cdef const uint8_t* data
+    cdef Py_ssize_t size = <Py_ssize_t> read_long(source)
+    cdef const uint8_t* data = take(source, size)
+    cdef Py_ssize_t index, whole
     cdef uint8_t* into
     cdef uint32_t bits
-    if source.bad or size < 0 or size > source.end - source.at:
+    if data == NULL:
         return UNUSUAL
-    at = skip(source, <Py_ssize_t> size)
-    if source.bad:
-        return UNUSUAL
-    data = source.data + at
-    into = room(out, (<Py_ssize_t> size + 2) // 3 * 4 + 2)
+    into = room(out, (size + 2) // 3 * 4 + 2)
     if into == NULL:
         return NO_MEMORY
     into[0] = 34
     into += 1
-    whole = <Py_ssize_t> size // 3 * 3
+    whole = size // 3 * 3
     for index in range(0, whole, 3):
         bits = <uint32_t> data[index] << 16 | <uint32_t> data[index + 1] << 8 | data[index + 2]
         into[0] = _BASE64[bits >> 18]

@@ -14,35 +14,67 @@ cdef struct Source:
     bint bad
 
 
-cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept:
+cdef struct Span:
+    # Where bytes lie in a source.
+    Py_ssize_t at
+    Py_ssize_t size
+
+
+cdef inline Source source_at(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     cdef Source source
-    source.data = <const uint8_t*> PyBytes_AS_STRING(data)
+    source.data, source.at, source.end, source.bad = data, 0, size, size < 0
+    return source
+
+
+cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept:
+    cdef Source source = source_at(<const uint8_t*> PyBytes_AS_STRING(data), end)
     source.at = at
-    source.end = end
     source.bad = at < 0 or at > end or end > PyBytes_GET_SIZE(data)
     return source
 
 
+cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
+    # Up to 8 bytes, the lowest first.
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value |= <uint64_t> data[i] << 8 * i
+    return value
+
+
+cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
+    # Up to 8 bytes, the highest first.
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = value << 8 | data[i]
+    return value
+
+
+cdef inline const uint8_t* take(Source* source, Py_ssize_t size) noexcept nogil:
+    # Step over ``size`` bytes and give the first of them; NULL where they are not there.
+    cdef const uint8_t* found
+    if source.bad or size < 0 or size > source.end - source.at:
+        return NULL
+    found = source.data + source.at
+    source.at += size
+    return found
+
+
 cdef inline uint64_t read_uint(Source* source, int size) noexcept nogil:
     # A little-endian integer of 1 to 8 bytes.
-    cdef uint64_t number = 0
-    cdef int index
-    if source.bad or source.end - source.at < size:
+    cdef const uint8_t* found = take(source, size)
+    if found == NULL:
         source.bad = True
         return 0
-    for index in range(size):
-        number |= <uint64_t> source.data[source.at + index] << (8 * index)
-    source.at += size
-    return number
+    return little(found, size)
 
 
 cdef inline Py_ssize_t skip(Source* source, Py_ssize_t size) noexcept nogil:
     # Step over ``size`` bytes and give where they begin.
     cdef Py_ssize_t at = source.at
-    if source.bad or size < 0 or source.end - at < size:
+    if take(source, size) == NULL:
         source.bad = True
-        return at
-    source.at = at + size
     return at
 
 
@@ -99,6 +131,23 @@ cdef inline int read_branch(Source* source) noexcept nogil:
     cdef uint64_t byte = read_uint(source, 1)
     source.bad |= byte != 0 and byte != 2
     return byte == 2
+
+
+cdef inline Span read_span(Source* source) noexcept nogil:
+    # Where bytes, or a string, of Avro lie.
+    cdef Span span
+    span.size = <Py_ssize_t> read_long(source)
+    span.at = skip(source, span.size)
+    return span
+
+
+cdef inline Span read_nullable_span(Source* source) noexcept nogil:
+    # The same after ["null", …]; null has a size below 0.
+    cdef Span span
+    if read_branch(source):
+        return read_span(source)
+    span.at, span.size = source.at, -1
+    return span
 
 
 cdef inline void expect(Source* source, int64_t found, int64_t wanted) noexcept nogil:

@@ -2,15 +2,10 @@
 """What other modules of the kernel use of :mod:`millrace.kernel.rows`."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t
 
+from millrace.kernel.reading cimport Source
 from millrace.kernel.writing cimport Output
-
-
-cdef struct Cursor:
-    const uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t position
 
 
 cdef struct Plan:
@@ -52,34 +47,6 @@ cdef struct Document:
     bint whole_doubles  # whether a double without a fraction is written as an integer is
     Py_ssize_t values_left
     Py_ssize_t bytes_left
-
-
-cdef inline const uint8_t* take(Cursor* cursor, Py_ssize_t size) noexcept nogil:
-    """Step over ``size`` bytes; NULL where they are not there."""
-    cdef const uint8_t* found
-    if size < 0 or size > cursor.size - cursor.position:
-        return NULL
-    found = cursor.data + cursor.position
-    cursor.position += size
-    return found
-
-
-cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
-    """Read up to 8 bytes, the lowest first."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value |= <uint64_t>data[i] << 8 * i
-    return value
-
-
-cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
-    """Read up to 8 bytes, the highest first."""
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(size):
-        value = value << 8 | data[i]
-    return value
 
 
 cdef inline Piece piece_of(bytes data) except *:
@@ -124,7 +91,7 @@ cdef class RowsKernel:
     cdef int _use_side(self, Side* side, present) except -1
     cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
                      int64_t total_order, int64_t collection_order, slowly) except -1
-    cdef int _image(self, Side* side, Cursor* cursor) except -1
+    cdef int _image(self, Side* side, Source* cursor) except -1
     cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,

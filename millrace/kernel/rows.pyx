@@ -17,6 +17,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from millrace.kernel.reading cimport Source, big, little, source_at, take
 from millrace.kernel.writing cimport (
     DONE,
     NO_MEMORY,
@@ -535,7 +536,7 @@ cdef int put_double(Output* out, double value, bint whole) noexcept:
     cdef char* written
     cdef uint8_t letter
     cdef int count = 0
-    cdef int behind = 0
+    cdef int decimals = 0
     cdef int exponent = 0
     cdef int point, status
     cdef bint negative = False
@@ -560,9 +561,9 @@ cdef int put_double(Output* out, double value, bint whole) noexcept:
                 return UNUSUAL
             digits[count] = letter
             count += 1
-            behind += in_fraction
+            decimals += in_fraction
         else:
-            behind += in_fraction  # a zero in front
+            decimals += in_fraction  # a zero in front
     if written[at]:
         at += 1
         while written[at]:
@@ -577,7 +578,7 @@ cdef int put_double(Output* out, double value, bint whole) noexcept:
         return NO_MEMORY
     if count == 0:
         return put(out, <const uint8_t*>b"0.0", 1 if whole else 3)
-    point = count - behind + (-exponent if below else exponent)
+    point = count - decimals + (-exponent if below else exponent)
     while digits[count - 1] == 0x30:
         count -= 1
     if not (-14 <= point <= 15 or 15 < point < count):
@@ -946,15 +947,12 @@ cdef class RowsKernel:
 
     cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
                      int64_t total_order, int64_t collection_order, slowly) except -1:
-        cdef Cursor cursor
+        cdef Source cursor = source_at(rows, size)
         cdef Py_ssize_t number = 0
         cdef Py_ssize_t start
         cdef int status, second
-        cursor.data = rows
-        cursor.size = size
-        cursor.position = 0
-        while cursor.position < cursor.size:
-            start = cursor.position
+        while cursor.at < cursor.end:
+            start = cursor.at
             self.out.size = 0
             status = DONE
             if self.before.exists:
@@ -974,11 +972,11 @@ cdef class RowsKernel:
             if status == UNUSUAL:
                 if slowly is None:
                     return False
-                slowly(number, start, cursor.position)
+                slowly(number, start, cursor.at)
             number += 1
         return True
 
-    cdef int _image(self, Side* side, Cursor* cursor) except -1:
+    cdef int _image(self, Side* side, Source* cursor) except -1:
         """Append one image to the output; what is unusual in it is stepped over all the same."""
         cdef Output* out = &self.out
         cdef const uint8_t* data

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from millrace.kernel.rows cimport Cursor, little, take
+from millrace.kernel.reading cimport Source, little, source_at, take
 from millrace.kernel.writing cimport DONE, NO_MEMORY, UNUSUAL, Output, put, room, trim
 
 cdef extern from "Python.h":
@@ -91,87 +91,87 @@ cdef inline int put_big(Output* out, uint64_t number, int size) noexcept nogil:
     return DONE
 
 
-cdef inline int64_t digits_of(Cursor* text, Py_ssize_t least, Py_ssize_t most) noexcept nogil:
+cdef inline int64_t digits_of(Source* text, Py_ssize_t least, Py_ssize_t most) noexcept nogil:
     """Step over ``least`` to ``most`` digits, 18 at most, and give their number; -1 where they are not there."""
     cdef int64_t number = 0
     cdef Py_ssize_t count = 0
-    while count < most and text.position < text.size and 0x30 <= text.data[text.position] <= 0x39:
-        number = number * 10 + (text.data[text.position] - 0x30)
-        text.position += 1
+    while count < most and text.at < text.end and 0x30 <= text.data[text.at] <= 0x39:
+        number = number * 10 + (text.data[text.at] - 0x30)
+        text.at += 1
         count += 1
     return number if count >= least else -1
 
 
-cdef inline bint step_over(Cursor* text, uint8_t byte) noexcept nogil:
+cdef inline bint step_over(Source* text, uint8_t byte) noexcept nogil:
     """Step over a byte if it comes next, and say whether it did."""
-    if text.position < text.size and text.data[text.position] == byte:
-        text.position += 1
+    if text.at < text.end and text.data[text.at] == byte:
+        text.at += 1
         return True
     return False
 
 
-cdef int put_integer(Output* out, Cursor* text, int size, bint signed) noexcept nogil:
+cdef int put_integer(Output* out, Source* text, int size, bint signed) noexcept nogil:
     cdef uint64_t most = 0xFFFFFFFFFFFFFFFFULL >> (64 - 8 * size)
     cdef uint64_t number = 0
     cdef uint64_t digit
     cdef bint negative = signed and step_over(text, 0x2D)
     if signed:
         most = (most >> 1) + (1 if negative else 0)
-    if text.position == text.size:
+    if text.at == text.end:
         return UNUSUAL
-    while text.position < text.size:
-        digit = <uint64_t>text.data[text.position] - 0x30
+    while text.at < text.end:
+        digit = <uint64_t>text.data[text.at] - 0x30
         if digit > 9 or number > (most - digit) // 10:
             return UNUSUAL
         number = number * 10 + digit
-        text.position += 1
+        text.at += 1
     return put_little(out, 0 - number if negative else number, size)
 
 
-cdef int put_year(Output* out, Cursor* text) noexcept nogil:
+cdef int put_year(Output* out, Source* text) noexcept nogil:
     cdef int64_t year = digits_of(text, 4, 4)
-    if text.position != text.size or (year != 0 and not 1901 <= year <= 2155):
+    if text.at != text.end or (year != 0 and not 1901 <= year <= 2155):
         return UNUSUAL
     return put_little(out, year - 1900 if year else 0, 1)
 
 
-cdef int put_real(Output* out, Cursor* text, int size) except -1:
+cdef int put_real(Output* out, Source* text, int size) except -1:
     """Append the nearest FLOAT or DOUBLE; of few digits it is a division of two doubles that are exact."""
     cdef char[MOST_REAL + 1] copied
     cdef uint64_t digits = 0
     cdef uint64_t bits
     cdef uint32_t half
-    cdef int behind = 0
+    cdef int decimals = 0
     cdef bint has_point = False
     cdef double value
     cdef float single
     cdef uint8_t byte
     cdef Py_ssize_t at
-    cdef bint negative = text.size > 0 and text.data[0] == 0x2D
-    cdef bint simple = text.size - negative > 0 and text.data[text.size - 1] != 0x2E
-    if text.size > MOST_REAL:
+    cdef bint negative = text.end > 0 and text.data[0] == 0x2D
+    cdef bint simple = text.end - negative > 0 and text.data[text.end - 1] != 0x2E
+    if text.end > MOST_REAL:
         return UNUSUAL
-    for at in range(negative, text.size):
+    for at in range(negative, text.end):
         byte = text.data[at]
         if 0x30 <= byte <= 0x39:
             if digits > EXACT:
                 simple = False
             else:
                 digits = digits * 10 + (byte - 0x30)
-            behind += has_point
+            decimals += has_point
         elif byte == 0x2E and not has_point and at > negative:
             has_point = True
         elif byte == 0x2E or byte == 0x2B or byte == 0x2D or byte == 0x65:
             simple = False
         else:
             return UNUSUAL
-    if simple and digits <= EXACT and behind <= 22:
-        value = <double>digits / TENS[behind]
+    if simple and digits <= EXACT and decimals <= 22:
+        value = <double>digits / TENS[decimals]
         if negative:
             value = -value
     else:
-        memcpy(copied, text.data, text.size)
-        copied[text.size] = 0
+        memcpy(copied, text.data, text.end)
+        copied[text.end] = 0
         try:
             value = PyOS_string_to_double(copied, NULL, NULL)
         except ValueError:
@@ -186,21 +186,21 @@ cdef int put_real(Output* out, Cursor* text, int size) except -1:
     return put_little(out, half, 4)
 
 
-cdef int put_decimal(Output* out, Cursor* text, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
+cdef int put_decimal(Output* out, Source* text, Py_ssize_t precision, Py_ssize_t scale) noexcept nogil:
     """Append a DECIMAL: groups of digits, those before and those after the point apart."""
     cdef uint8_t[MOST_DIGITS] digits
     cdef Py_ssize_t whole = precision - scale
-    cdef Py_ssize_t first, count, behind, at, left
+    cdef Py_ssize_t first, count, decimals, at, left
     cdef uint32_t group
     cdef uint8_t flip
     cdef int width, i, j
     cdef uint8_t* into
     cdef bint negative = step_over(text, 0x2D)
     cdef bint is_first = True
-    first = text.position
-    while text.position < text.size and 0x30 <= text.data[text.position] <= 0x39:
-        text.position += 1
-    count = text.position - first
+    first = text.at
+    while text.at < text.end and 0x30 <= text.data[text.at] <= 0x39:
+        text.at += 1
+    count = text.at - first
     if count == 0:
         return UNUSUAL
     while count and text.data[first] == 0x30:
@@ -212,15 +212,15 @@ cdef int put_decimal(Output* out, Cursor* text, Py_ssize_t precision, Py_ssize_t
     for at in range(count):
         digits[whole - count + at] = text.data[first + at] - 0x30
     if step_over(text, 0x2E):
-        first = text.position
-        behind = text.size - first
-        if behind == 0 or behind > scale:
+        first = text.at
+        decimals = text.end - first
+        if decimals == 0 or decimals > scale:
             return UNUSUAL
-        for at in range(behind):
+        for at in range(decimals):
             if not 0x30 <= text.data[first + at] <= 0x39:
                 return UNUSUAL
             digits[whole + at] = text.data[first + at] - 0x30
-    elif text.position != text.size:
+    elif text.at != text.end:
         return UNUSUAL
     flip = 0xFF if negative else 0
     at = 0
@@ -247,17 +247,17 @@ cdef int put_decimal(Output* out, Cursor* text, Py_ssize_t precision, Py_ssize_t
     return DONE
 
 
-cdef int64_t fraction_of(Cursor* text, int fraction_bytes) noexcept nogil:
+cdef int64_t fraction_of(Source* text, int fraction_bytes) noexcept nogil:
     """Read what is left of a time, nothing or a point and digits, in units of the column; -1 for anything else."""
     cdef int64_t micros
     cdef Py_ssize_t count
-    if text.position == text.size:
+    if text.at == text.end:
         return 0
     if not step_over(text, 0x2E):
         return -1
-    count = text.size - text.position
+    count = text.end - text.at
     micros = digits_of(text, 1, 6)
-    if micros < 0 or text.position != text.size:
+    if micros < 0 or text.at != text.end:
         return -1
     while count < 6:
         micros *= 10
@@ -267,7 +267,7 @@ cdef int64_t fraction_of(Cursor* text, int fraction_bytes) noexcept nogil:
     return micros // MICROS_OF_FRACTION[fraction_bytes]
 
 
-cdef int64_t date_of(Cursor* text, int64_t years) noexcept nogil:
+cdef int64_t date_of(Source* text, int64_t years) noexcept nogil:
     """Read year-month-day as year times ``years`` plus month, in front of five bits of day; -1 for anything else."""
     cdef int64_t year, month, day
     year = digits_of(text, 4, 4)
@@ -282,7 +282,7 @@ cdef int64_t date_of(Cursor* text, int64_t years) noexcept nogil:
     return (year * years + month) << 5 | day
 
 
-cdef int64_t clock_of(Cursor* text, Py_ssize_t digits, int64_t most) noexcept nogil:
+cdef int64_t clock_of(Source* text, Py_ssize_t digits, int64_t most) noexcept nogil:
     """Read hours of two digits or more, minutes and seconds, with six bits for each of these; -1 for anything else."""
     cdef int64_t hours, minutes, seconds
     hours = digits_of(text, 2, digits)
@@ -297,14 +297,14 @@ cdef int64_t clock_of(Cursor* text, Py_ssize_t digits, int64_t most) noexcept no
     return hours << 12 | minutes << 6 | seconds
 
 
-cdef int put_date(Output* out, Cursor* text) noexcept nogil:
+cdef int put_date(Output* out, Source* text) noexcept nogil:
     cdef int64_t date = date_of(text, 16)
-    if date < 0 or text.position != text.size:
+    if date < 0 or text.at != text.end:
         return UNUSUAL
     return put_little(out, date, 3)
 
 
-cdef int put_time(Output* out, Cursor* text, int fraction_bytes) noexcept nogil:
+cdef int put_time(Output* out, Source* text, int fraction_bytes) noexcept nogil:
     cdef bint negative = step_over(text, 0x2D)
     cdef int64_t clock = clock_of(text, 3, 1023)
     cdef int64_t fraction = -1 if clock < 0 else fraction_of(text, fraction_bytes)
@@ -316,7 +316,7 @@ cdef int put_time(Output* out, Cursor* text, int fraction_bytes) noexcept nogil:
     return put_big(out, packed, 3 + fraction_bytes)
 
 
-cdef int put_datetime(Output* out, Cursor* text, int fraction_bytes) noexcept nogil:
+cdef int put_datetime(Output* out, Source* text, int fraction_bytes) noexcept nogil:
     cdef int64_t date = date_of(text, 13)
     cdef int64_t clock = -1
     cdef int64_t fraction = -1
@@ -329,7 +329,7 @@ cdef int put_datetime(Output* out, Cursor* text, int fraction_bytes) noexcept no
     return put_big(out, <uint64_t>1 << 39 | <uint64_t>date << 17 | clock, 5) or put_big(out, fraction, fraction_bytes)
 
 
-cdef int put_timestamp(Output* out, Cursor* text, int fraction_bytes) noexcept nogil:
+cdef int put_timestamp(Output* out, Source* text, int fraction_bytes) noexcept nogil:
     cdef int64_t seconds = digits_of(text, 1, 10)
     cdef int64_t fraction = -1 if seconds < 0 else fraction_of(text, fraction_bytes)
     if fraction < 0 or seconds >> 32:
@@ -357,11 +357,8 @@ cdef int put_string(Output* out, const uint8_t* data, Py_ssize_t size, int lengt
 
 
 cdef int put_value(Output* out, const Field* field, const uint8_t* data, Py_ssize_t size) except -1:
-    cdef Cursor text
+    cdef Source text = source_at(data, size)
     cdef int kind = field.kind
-    text.data = data
-    text.size = size
-    text.position = 0
     if kind == STRING:
         return put_string(out, data, size, field.size)
     if kind == BINARY:
@@ -440,43 +437,41 @@ cdef class SelectedImages:
             trim(&self.out, KEPT)
 
     cdef _take(self, const uint8_t* data, Py_ssize_t size, int sequence, Py_ssize_t most):
-        cdef Cursor packets, row
+        cdef Source packets = source_at(data, size)
+        cdef Source row
         cdef const uint8_t* head
         cdef Py_ssize_t taken = 0
         cdef Py_ssize_t rows = 0
         cdef Py_ssize_t written
         cdef int status
-        packets.data = data
-        packets.size = size
-        packets.position = 0
         while True:
             head = take(&packets, HEAD)
             if head == NULL or head[3] != sequence:
                 break
-            row.size = <Py_ssize_t>little(head, 3)
-            row.position = 0
-            row.data = take(&packets, row.size)
-            if row.data == NULL or row.size == LONGEST or is_no_row(row.data, row.size):
+            size = <Py_ssize_t>little(head, 3)
+            data = take(&packets, size)
+            if data == NULL or size == LONGEST or is_no_row(data, size):
                 break
             # What follows tells whether this row is the last, which is not taken.
             head = take(&packets, HEAD + 1)
             if head == NULL or is_no_row(head + HEAD, <Py_ssize_t>little(head, 3)):
                 break
-            packets.position -= HEAD + 1
+            packets.at -= HEAD + 1
             written = self.out.size
+            row = source_at(data, size)
             status = self._image(&row)
             if status == NO_MEMORY:
                 raise MemoryError
             if status == UNUSUAL or self.out.size > most:
                 self.out.size = written
                 break
-            taken = packets.position
+            taken = packets.at
             rows += 1
             sequence = (sequence + 1) & 0xFF
         images = PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size) if rows else b""
         return images, rows, taken, sequence
 
-    cdef int _image(self, Cursor* row) except -1:
+    cdef int _image(self, Source* row) except -1:
         """Append the image of a row; UNUSUAL where only the reference can say what it is."""
         cdef Output* out = &self.out
         cdef Py_ssize_t start = out.size
@@ -512,7 +507,7 @@ cdef class SelectedImages:
                 status = self._convert(i, data, size)
             if status != DONE:
                 return status
-        return DONE if row.position == row.size else UNUSUAL
+        return DONE if row.at == row.end else UNUSUAL
 
     cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1:
         """Let the reference write a value; what it refuses, it refuses once more, with an error that says why."""

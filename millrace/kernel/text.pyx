@@ -15,18 +15,8 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strlen
 
-from millrace.kernel.rows cimport (
-    Cursor,
-    Document,
-    Piece,
-    big,
-    decimal_digits,
-    is_utf8,
-    little,
-    piece_of,
-    put_json,
-    take,
-)
+from millrace.kernel.reading cimport Source, big, little, source_of, take
+from millrace.kernel.rows cimport Document, Piece, decimal_digits, is_utf8, piece_of, put_json
 from millrace.kernel.writing cimport (
     DONE,
     NO_MEMORY,
@@ -399,7 +389,7 @@ cdef class RowText:
         Give the text, the position after the last row that was written, and how many were. Where that is
         the position given, the row there cannot be read. What a converter raises ends the work.
         """
-        cdef Cursor cursor
+        cdef Source cursor
         cdef Py_ssize_t size, done
         cdef Py_ssize_t number = 0
         cdef Py_ssize_t last = position
@@ -411,17 +401,15 @@ cdef class RowText:
         self.filled = -1
         self.out.size = 0
         try:
-            cursor.data = piece_of(rows).data
-            cursor.size = len(rows)
-            cursor.position = position
-            while cursor.position < cursor.size and (number == 0 or self.out.size < enough):
+            cursor = source_of(rows, position, len(rows))
+            while cursor.at < cursor.end and (number == 0 or self.out.size < enough):
                 done = self.out.size
                 if not self._image(&self.before, &cursor) or not self._image(&self.after, &cursor):
                     self.out.size = done
                     break
                 if self.only_check:
                     self.out.size = 0
-                last = cursor.position
+                last = cursor.at
                 number += 1
             return PyBytes_FromStringAndSize(<const char*>self.out.data, self.out.size), last, number
         finally:
@@ -429,7 +417,7 @@ cdef class RowText:
             trim(&self.out, KEPT)
             trim(&self.scratch, KEPT)
 
-    cdef bint _image(self, Image* image, Cursor* cursor) except -1:
+    cdef bint _image(self, Image* image, Source* cursor) except -1:
         """Append one image, if there is such a one; say whether it was all there."""
         cdef Output* out = &self.out
         cdef const uint8_t* data

@@ -27,28 +27,29 @@ from millrace.kernel.event_records cimport (
     ROWS_FLAGS,
     ROWS_ROWS,
     ROWS_TABLE_ID,
+    Head,
+    read_head,
+    remember,
 )
 from millrace.kernel.reading cimport (
     Source,
-    expect,
+    Span,
     is_ascii,
     read_branch,
-    read_flag,
     read_long,
-    read_uint,
+    read_span,
     skip,
     slice_of,
     source_of,
 )
 from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
-from millrace.kernel.writing cimport Output, put, put_byte, put_long, put_sized, trim
+from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, trim
 
 from millrace.binlog.errors import BinlogError
 
 __all__ = ["TableWriter", "TransactionWriter", "murmur2"]
 
 cdef enum:
-    CHECKSUM_LENGTH = 4
     KEPT = 1 << 16
     MOST_EVENTS = 1 << 16  # of a transaction
     MOST_TABLES = 64  # of a transaction, and table maps that hold at the same time
@@ -77,26 +78,6 @@ cdef enum Use:
 # end
 
 cdef int64_t LATEST_US = <int64_t>1 << 53  # see millrace.rowmapper.assembly
-
-cdef struct Span:
-    Py_ssize_t at
-    Py_ssize_t size
-
-
-cdef struct Head:
-    # The head of a record of the events topic; names are where they stand in it.
-    int64_t position
-    int64_t sub_index
-    int64_t timestamp
-    int64_t server_id
-    int64_t epoch
-    int type_code
-    bint begins
-    bint ends
-    Span log_file
-    Span transaction
-    Py_ssize_t event  # where it begins
-
 
 cdef uint32_t murmur2_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """As ``org.apache.kafka.common.utils.Utils.murmur2``; the caller has proven that the data is there."""
@@ -367,7 +348,8 @@ cdef class TransactionWriter:
             if size > limit or not starts_with(&source, prefix):
                 return 0
             head = &self._heads[number]
-            if not read_head(&source, head):
+            head[0] = read_head(&source)
+            if not is_ordinary(&source, head):
                 return 0
             if number == 0:
                 if not head.begins:
@@ -381,7 +363,7 @@ cdef class TransactionWriter:
             if self._uses[head.type_code] == USE_GTID:
                 self._has_gtid = True
             number += 1
-            if head.ends:
+            if head.ends.size >= 0:
                 return number
         return 0
 
@@ -451,7 +433,7 @@ cdef class TransactionWriter:
                 known = self._read(value).query in (b"BEGIN", b"COMMIT")
             except BinlogError:
                 return False
-            remember(self._queries, rest, known)
+            remember(self._queries, rest, known, REMEMBERED, REMEMBERED_SIZE)
         if not known:
             return False
         self._has_thread, self._thread = True, thread
@@ -472,7 +454,7 @@ cdef class TransactionWriter:
             except BinlogError:
                 return False
             mapped.table_id = mapped.event.table_id
-            remember(self._table_maps, content, mapped)
+            remember(self._table_maps, content, mapped, REMEMBERED, REMEMBERED_SIZE)
         if len(self._maps) >= MOST_TABLES:
             return False
         self._maps.append(mapped)
@@ -657,7 +639,7 @@ cdef class TransactionWriter:
             operations = b"d"
         cdef int64_t micros = self._committed_us if self._committed_us else head.timestamp * 1_000_000
         out.size = 0
-        status = put_piece(out, table.origin) or put_times(out, micros) or put_piece(out, table.place)
+        status = put_object(out, table.origin) or put_times(out, micros) or put_object(out, table.place)
         status = status or put_long(out, head.server_id) or put_byte(out, 2 if self._has_gtid else 0)
         if self._has_gtid:
             status = status or put_text(out, self._id)
@@ -669,7 +651,7 @@ cdef class TransactionWriter:
                 status = status or put_long(out, self._thread)
             status = status or put_byte(out, 0)  # the statement's text
             status = status or put_long(out, head.epoch) or put_long(out, head.sub_index)
-            status = status or put_piece(out, table.schema_source)
+            status = status or put_object(out, table.schema_source)
             status = status or put_byte(out, 2) or put_byte(out, <uint8_t>operations[index])
             status = status or put_byte(out, 2) or put_times(out, self._now_us)
             status = status or put_byte(out, 2) or put_text(out, self._id)
@@ -692,16 +674,16 @@ cdef class TransactionWriter:
         cdef Output* out = &self._out
         cdef bytes begin, end
         out.size = 0
-        status = put_piece(out, self._begin) or put_text(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
+        status = put_object(out, self._begin) or put_text(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
         status = status or self._put_boundary(<bytes>first[VALUE], &self._heads[0]) or put_byte(out, 0)
         if status:
             raise MemoryError
         begin = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
         out.size = 0
-        status = put_piece(out, self._end) or put_text(out, self._id) or put_byte(out, 2)
+        status = put_object(out, self._end) or put_text(out, self._id) or put_byte(out, 2)
         status = status or put_long(out, self._records) or put_byte(out, 2) or put_long(out, len(self._tables))
         for index in range(len(self._tables)):
-            status = status or put_piece(out, (<TableWriter>self._tables[index]).label)
+            status = status or put_object(out, (<TableWriter>self._tables[index]).label)
             status = status or put_long(out, self._counts[index])
         status = status or put_byte(out, 0)
         status = status or self._put_boundary(<bytes>last[VALUE], &self._heads[count - 1])
@@ -732,14 +714,6 @@ cdef class TransactionWriter:
             or put_span(out, &source, &head.log_file) or put_long(out, head.position)
 
 
-cdef int remember(dict known, bytes content, made) except -1:
-    if PyBytes_GET_SIZE(content) <= REMEMBERED_SIZE:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[content] = made
-    return 0
-
-
 cdef bint starts_with(Source* source, bytes prefix) noexcept:
     """Step over the prefix."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
@@ -753,61 +727,20 @@ cdef bint ends_with(bytes value, bytes end) noexcept:
     return at >= 0 and memcmp(PyBytes_AS_STRING(value) + at, PyBytes_AS_STRING(end), size) == 0
 
 
-cdef Span read_span(Source* source) noexcept:
-    """Read where bytes of Avro lie."""
-    cdef Span span
-    span.size = <Py_ssize_t>read_long(source)
-    span.at = skip(source, span.size)
-    return span
+cdef bint is_text(const Source* source, const Span* span) noexcept:
+    """Say whether a name is null, or text as the reference reads it."""
+    return span.size < 0 or is_utf8(source.data + span.at, span.size, 0xF4)
 
 
-cdef bint read_name(Source* source) noexcept:
-    """Step over a name that may be null, and say whether it is text as the reference reads it."""
-    cdef Span span
-    if read_branch(source):
-        span = read_span(source)
-        return not source.bad and is_utf8(source.data + span.at, span.size, 0xF4)
-    return not source.bad
-
-
-cdef bint read_head(Source* source, Head* head) noexcept:
-    """Read the head of a record, as HeadReader does; False for what is not ordinary in it."""
-    cdef int64_t type_code
-    cdef bint named
-    cdef Span end
-    head.log_file = read_span(source)
-    head.position = read_long(source)
-    head.sub_index = read_long(source)
-    skip(source, <Py_ssize_t>read_long(source))  # the type's name
-    head.timestamp = read_long(source)
-    type_code = read_long(source)
-    head.server_id = read_long(source)
-    read_long(source)  # event_size
-    read_long(source)  # next_position
-    read_long(source)  # flags
-    expect(source, read_long(source), 0)  # extra_headers
-    if read_branch(source):
-        expect(source, read_long(source), CHECKSUM_LENGTH)
-        skip(source, CHECKSUM_LENGTH)
-    read_flag(source)  # artificial
-    expect(source, read_long(source), 0)  # post_header_extra
-    head.epoch = read_long(source)
-    named = read_branch(source)
-    head.transaction = read_span(source)
-    read_long(source)  # ordinal
-    head.begins = read_flag(source)
-    head.ends = read_branch(source)
-    if head.ends:
-        end = read_span(source)
-        if source.bad or end.size != 6 or memcmp(source.data + end.at, b"commit", 6) != 0:
-            return False
-    if read_branch(source) or not read_name(source) or not read_name(source):  # xid; database and table
+cdef bint is_ordinary(const Source* source, const Head* head) noexcept:
+    """Say whether nothing in a head is for the reference."""
+    if source.bad or not 0 <= head.type_code < 256 or head.timestamp >> 32 or head.transaction.size <= 0:
         return False
-    if not named or not 0 <= type_code < 256 or head.timestamp >> 32 or not head.transaction.size:
+    if head.ends.size >= 0 and \
+            (head.ends.size != 6 or memcmp(source.data + head.ends.at, b"commit", 6) != 0):
         return False
-    head.type_code = <int>type_code
-    head.event = source.at
-    return is_ascii(source, head.log_file.at, head.log_file.size) and \
+    return head.xid.size < 0 and is_text(source, &head.database) and is_text(source, &head.table) and \
+        is_ascii(source, head.log_file.at, head.log_file.size) and \
         is_ascii(source, head.transaction.at, head.transaction.size)
 
 
@@ -815,10 +748,6 @@ cdef inline int put_times(Output* out, int64_t micros) noexcept:
     """Write milliseconds, and microseconds and nanoseconds, which may be null."""
     return put_long(out, micros // 1000) or put_byte(out, 2) or put_long(out, micros) or put_byte(out, 2) \
         or put_long(out, micros * 1000)
-
-
-cdef inline int put_piece(Output* out, bytes data) noexcept:
-    return put(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 cdef inline int put_text(Output* out, bytes data) noexcept:
