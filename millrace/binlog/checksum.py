@@ -8,9 +8,17 @@ open and does not recompute the checksum. Format: ``Log_event_footer`` in MySQL'
 import zlib
 
 from millrace.binlog.errors import ChecksumError
+from millrace.binlog.header import FLAGS_OFFSET
 from millrace.binlog.types import EventType, HeaderFlag
 
-__all__ = ["CHECKSUM_LENGTH", "CRC32_RESIDUE", "checksum_matches", "compute_checksum", "verify_checksum"]
+__all__ = [
+    "CHECKSUM_LENGTH",
+    "CRC32_RESIDUE",
+    "checksum_matches",
+    "compute_checksum",
+    "verify_checksum",
+    "with_checksum",
+]
 
 CHECKSUM_LENGTH = 4
 """Bytes that a checksum takes."""
@@ -18,18 +26,17 @@ CHECKSUM_LENGTH = 4
 CRC32_RESIDUE = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32, little-endian."""
 
-_FLAGS_OFFSET = 17
 _crc32 = zlib.crc32
 
 
 def _without_in_use(data: bytes) -> bytes:
-    flags = data[_FLAGS_OFFSET] & ~HeaderFlag.BINLOG_IN_USE_F
-    return data[:_FLAGS_OFFSET] + bytes([flags]) + data[_FLAGS_OFFSET + 1 :]
+    flags = data[FLAGS_OFFSET] & ~HeaderFlag.BINLOG_IN_USE_F
+    return data[:FLAGS_OFFSET] + bytes([flags]) + data[FLAGS_OFFSET + 1 :]
 
 
 def compute_checksum(data: bytes) -> bytes:
     """Compute the checksum of an event that has none yet; ``data`` is header, post-header and body."""
-    if len(data) > _FLAGS_OFFSET and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+    if len(data) > FLAGS_OFFSET and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
         data = _without_in_use(data)
     return _crc32(data).to_bytes(CHECKSUM_LENGTH, "little")
 
@@ -44,7 +51,7 @@ def checksum_matches(data: bytes) -> bool:
     """Tell whether the last four bytes of an event are the checksum of those before them."""
     if _crc32(data) == CRC32_RESIDUE:
         return True
-    if len(data) <= _FLAGS_OFFSET or data[4] != EventType.FORMAT_DESCRIPTION_EVENT:
+    if len(data) <= FLAGS_OFFSET or data[4] != EventType.FORMAT_DESCRIPTION_EVENT:
         return False
     return _crc32(_without_in_use(data)) == CRC32_RESIDUE
 

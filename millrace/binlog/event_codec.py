@@ -16,8 +16,8 @@ from millrace.binlog.checksum import (
     CHECKSUM_LENGTH,
     CRC32_RESIDUE,
     checksum_matches,
-    compute_checksum,
     verify_checksum,
+    with_checksum,
 )
 from millrace.binlog.declaration import Event
 from millrace.binlog.errors import (
@@ -216,9 +216,8 @@ def _decode_without_format(data: bytes, state: StreamState, *, verify: bool) -> 
     end = len(data)
     if header.event_size != end:
         raise _wrong_size(header, end)
-    if (
-        state.format is not None
-    ):  # too short for the headers of its log: refused, but for those without extras
+    if state.format is not None:
+        # Too short for the headers of its log: refused, but for those without extras.
         EventHeader.decode(data, state.format.header_length_of(header.type_code))
     if header.type_code == _FORMAT_DESCRIPTION:
         has_checksum = has_checksum_algorithm(decode_text(data[21:71].rstrip(b"\0")))
@@ -278,7 +277,7 @@ def encode_event(decoded: BinlogEvent, state: StreamState) -> bytes:
 
     The header's ``event_size`` is written as it results. ``checksum`` is written as it is; None means none,
     also in a log with checksums (an artificial ROTATE has none): see :func:`seal` for an event that is new.
-    Raises UnrepresentableError for a value that does not fit its field.
+    Raises EncodeError for a value that does not fit its field.
     """
     header, event = decoded.header, decoded.event
     log_format = state.format
@@ -321,15 +320,9 @@ def _layout(type_code: int, log_format: LogFormat | None) -> tuple[int, int]:
 
 def seal(decoded: BinlogEvent, state: StreamState) -> bytes:
     """Write a new event as :func:`encode_event` does, with the checksum that the log's format asks for."""
-    bare = BinlogEvent(decoded.header, decoded.event, None, decoded.post_header_extra)
-    data = encode_event(bare, state)
-    is_format = isinstance(decoded.event, FormatDescriptionEvent)
-    if is_format:
-        with_checksum = decoded.event.checksum_algorithm is not None  # type: ignore[attr-defined]
-    else:
-        with_checksum = state.format is not None and state.format.checksum is _CRC32
-    if not with_checksum:
-        return data
-    size = (len(data) + CHECKSUM_LENGTH).to_bytes(4, "little")
-    data = data[:9] + size + data[13:]
-    return data + compute_checksum(data)
+    event = decoded.event
+    data = encode_event(BinlogEvent(decoded.header, event, None, decoded.post_header_extra), state)
+    has_checksum = state.has_checksums
+    if isinstance(event, FormatDescriptionEvent):
+        has_checksum = event.checksum_algorithm is not None
+    return with_checksum(data) if has_checksum else data

@@ -22,13 +22,26 @@ import struct
 from millrace.binlog.errors import EncodeError, TruncatedError
 from millrace.binlog.values import value
 
-__all__ = ["HEADER_LENGTH", "V1_HEADER_LENGTH", "EventHeader"]
+__all__ = [
+    "FIRST_POSITION",
+    "FLAGS_OFFSET",
+    "HEADER_LENGTH",
+    "TYPE_OFFSET",
+    "V1_HEADER_LENGTH",
+    "EventHeader",
+]
+
+FIRST_POSITION = 4
+"""Where the first event of a file starts: after the magic bytes."""
 
 HEADER_LENGTH = 19
 """Length of the common header of v3 and v4 logs, without extra headers."""
 
 V1_HEADER_LENGTH = 13
 """Length of the common header of v1 logs."""
+
+TYPE_OFFSET, FLAGS_OFFSET = 4, 17
+"""Where a header has its ``type_code`` and its ``flags``."""
 
 _V1 = struct.Struct("<IBII")
 _V4 = struct.Struct("<IBIIIH")

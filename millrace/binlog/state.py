@@ -24,7 +24,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedEr
 from millrace.binlog.events.control import FormatDescriptionEvent, StartEventV3, UnknownEvent
 from millrace.binlog.events.mariadb import StartEncryptionEvent
 from millrace.binlog.events.rows import RowsEvent, TableMapEvent
-from millrace.binlog.header import HEADER_LENGTH, V1_HEADER_LENGTH, EventHeader
+from millrace.binlog.header import FIRST_POSITION, HEADER_LENGTH, V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 
 __all__ = ["LogFormat", "StreamState"]
@@ -33,7 +33,6 @@ _OBSERVED = (RowsEvent, TableMapEvent, FormatDescriptionEvent, StartEventV3, Sta
 _FORMAT_COMES = frozenset(
     {EventType.START_EVENT_V3, EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT}
 )
-_FIRST_POSITION = 4
 _MAP_OVERHEAD, _MAX_MAP_BYTES = 512, 64 << 20
 """What a table map takes besides its bytes, and what all that are in force may take: some 100,000 tables."""
 _NO_EXTRA_HEADERS = frozenset({EventType.FORMAT_DESCRIPTION_EVENT, EventType.ROTATE_EVENT})
@@ -164,6 +163,11 @@ class StreamState:
         self.encryption = encryption
         self._map_bytes = [0]  # shared with the states for payloads, as the maps are
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether events end with a CRC32; not as long as no format is known."""
+        return self.format is not None and self.format.checksum is ChecksumAlgorithm.CRC32
+
     def begin_file(self, first_event: bytes) -> None:
         """Take note of how a file begins, before its first event is decoded.
 
@@ -175,7 +179,7 @@ class StreamState:
         if self.format is not None or len(first_event) < HEADER_LENGTH or first_event[4] in _FORMAT_COMES:
             return
         size, next_position = (int.from_bytes(first_event[at : at + 4], "little") for at in (9, 13))
-        if first_event[4] < EventType.FORMAT_DESCRIPTION_EVENT and next_position != _FIRST_POSITION + size:
+        if first_event[4] < EventType.FORMAT_DESCRIPTION_EVENT and next_position != FIRST_POSITION + size:
             self.format = LogFormat(StartEventV3(3, "", 0))
 
     def observe(self, event: Event, flags: int = 0) -> None:

@@ -19,6 +19,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedErro
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RotateEvent
 from millrace.binlog.file import MAGIC, is_in_use, iter_events
+from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import RawEvent, unpacked_limit
@@ -37,7 +38,6 @@ from millrace.runtime.exit_codes import ExitCode
 STANDARD_INPUT: Final = "-"
 
 _POLL_S: Final = 0.1
-_TYPE_OFFSET: Final = 4
 _LARGEST: Final = 0xFFFFFFFF
 
 
@@ -139,7 +139,7 @@ class FileInput:
                         if position == len(MAGIC) and growing is None:
                             self._look_at_head(name, data)
                         yield RawEvent(name, file, position, data, is_unpacked)
-                        if growing is not None and data[_TYPE_OFFSET] == EventType.ROTATE_EVENT:
+                        if growing is not None and data[TYPE_OFFSET] == EventType.ROTATE_EVENT:
                             growing.successor = _rotated_to(name, data)
                 finally:
                     self._finished_bytes = self.done_bytes

@@ -32,7 +32,7 @@ from millrace.binlog.events import (
     TransactionIdEvent,
     UserVarEvent,
 )
-from millrace.binlog.types import ChecksumAlgorithm, HeaderFlag
+from millrace.binlog.types import HeaderFlag
 from millrace.binlog_command.control_text import ControlText
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText
@@ -183,7 +183,7 @@ class TextOutput:
             page.position = page.payload_end
             origin = None if record.state.format is None else record.state.format.origin
             # In a log with checksums the events of a payload have them as soon as they are on their own.
-            if getattr(origin, "checksum_algorithm", None) == ChecksumAlgorithm.CRC32:
+            if origin is not None and origin.has_checksums:
                 page.data = with_checksum(record.data)
 
     def _follow_skipping(self, skipped: bool) -> None:

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Literal
 from millrace.binlog.declaration import Event
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.header import EventHeader
-from millrace.binlog.types import ChecksumAlgorithm, EventType
 from millrace.binlog_command.generation import Generation, generation_of, version_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
@@ -52,8 +51,6 @@ def clock(timestamp: int) -> bytes:
     now = time.localtime(timestamp)
     return b"%02d%02d%02d %2d:%02d:%02d" % (now.tm_year % 100, *now[1:6])
 
-
-_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
 Writers = dict[type[Event], Callable[[LogRecord, EventHeader, Any], None]]
 """What writes the events of each type."""
@@ -117,9 +114,8 @@ class TextPage:
         checksum = b""
         decoded = record.event
         assert isinstance(decoded, BinlogEvent)
-        if decoded.checksum is not None and (
-            header.type_code != _FORMAT_DESCRIPTION or self._names_checksum(decoded.event)
-        ):
+        # A format description has one in a log without any, too.
+        if decoded.checksum is not None and getattr(decoded.event, "has_checksums", True):
             checksum = b"CRC32 0x%08x " % int.from_bytes(decoded.checksum, "little")
         if record.sub_index:
             position = self.payload_end
@@ -144,11 +140,6 @@ class TextPage:
             layout = HexdumpLayout.MYSQL_OLD
         has_fields = log_format is None or log_format.binlog_version > 3
         return line + b"\n" + hexdump(self.data, self.position, layout, has_fields=has_fields) + mark
-
-    @staticmethod
-    def _names_checksum(event: Event) -> bool:
-        """Tell whether the checksum is shown; a format description has one in a log without any, too."""
-        return getattr(event, "checksum_algorithm", ChecksumAlgorithm.CRC32) == ChecksumAlgorithm.CRC32
 
     def title(self, record: LogRecord, header: EventHeader, title: bytes) -> bytes:
         """Give the first line of an event with its title, in which no name may break the line."""

@@ -15,6 +15,7 @@ import click
 
 from millrace.avro.service_state import ReaderState, stored_state
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.header import FIRST_POSITION
 from millrace.cli.frame import check_topics, command_settings, errors_in_words, kafka_option
 from millrace.contract import Topics
 from millrace.kafka.client import connect
@@ -34,8 +35,6 @@ from services.reader.gtids import GtidProgress
 from services.reader.history import missing
 from services.reader.settings import ReaderSettings, checked_start
 from services.reader.start_position import seconds_of
-
-_FIRST_POSITION = 4
 
 
 @click.group("source")
@@ -174,7 +173,7 @@ def _by_position(addresses: Sequence[MysqlAddress], state: ReaderState, to: str)
         if not logs:
             raise UserError(f"{address} has no binary logs", ExitCode.SOURCE)
         if to == "earliest":
-            file, position = logs[0].name, _FIRST_POSITION
+            file, position = logs[0].name, FIRST_POSITION
         elif to == "latest":
             file, position = end.log_file, end.position
         else:

@@ -35,7 +35,7 @@ from millrace.binlog.events.transaction import (
     inner_events,
     unpack_payload,
 )
-from millrace.binlog.file import MAGIC
+from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.contract import (
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from millrace.kernel.events import EventRecordWriter
 
 _LOG = get_logger(__name__)
-_FIRST_POSITION: Final = len(MAGIC)
 _MOST_JOINED: Final = 2 * HELD_BYTES
 """What is held of an event that cannot be taken in pieces; a payload may unpack to gigabytes of it."""
 _UNKNOWN_KEY: Final = RawKey(0, 0, "", 0)
@@ -337,7 +336,7 @@ class DecoderStage:
         try:
             scope = self._enter(key, head)
             position = key_number(position_text)
-            if position == _FIRST_POSITION:
+            if position == FIRST_POSITION:
                 scope.stream.begin_file(data)
             decoded = decode_event(data, scope.stream)
             self._adopt(scope, head)
@@ -362,7 +361,7 @@ class DecoderStage:
         try:
             scope = self._enter(key, head)
             position = key_number(position_text)
-            if position == _FIRST_POSITION:
+            if position == FIRST_POSITION:
                 scope.stream.begin_file(large.head)
             before = scope.save()
             begun = decode_beginning(large.head, large.size, large.crc32, large.tail, scope.stream)

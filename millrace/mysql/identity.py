@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.binlog.header import FIRST_POSITION, FLAGS_OFFSET
+from millrace.binlog.types import HeaderFlag
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import LinkLostError
 from millrace.mysql.packets import DumpEnd
 
-_MAGIC_LENGTH: Final = 4
-_ARTIFICIAL_F: Final = 0x20
-_FLAGS_OFFSET: Final = 17
 _STEP_S: Final = 0.5
 _HEAD_S: Final = 60.0
 
@@ -52,7 +51,7 @@ def read_head(
     """
     with MysqlConnection(address, beat) as connection:
         dump = Dump.at_position(
-            connection, replica, log_file, _MAGIC_LENGTH, wait=False, buffer_size=64 * 1024
+            connection, replica, log_file, FIRST_POSITION, wait=False, buffer_size=64 * 1024
         )
         events: list[bytes] = []
         until = time.monotonic() + _HEAD_S
@@ -64,9 +63,7 @@ def read_head(
                         f"{address}: the head of {log_file} did not come within {_HEAD_S:g} s"
                     )
                 for data, first, last, _ in dump.read(_STEP_S):
-                    in_file = (
-                        not int.from_bytes(data[_FLAGS_OFFSET : _FLAGS_OFFSET + 2], "little") & _ARTIFICIAL_F
-                    )
+                    in_file = not data[FLAGS_OFFSET] & HeaderFlag.ARTIFICIAL_F
                     if first and last and in_file and len(events) < 2:
                         events.append(data)
         except DumpEnd:

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from millrace import kernel
+from millrace.binlog.header import HEADER_LENGTH
 from millrace.mysql.errors import ProtocolError
 
 HEAD_SIZE: Final = 4096
 """Bytes that the first piece of an event has at least, where the event does not come whole."""
 
 _MAX_PAYLOAD = 0xFFFFFF
-_HEADER_SIZE = 19
 _SEMI_SYNC = 0xEF
 _LENGTH = struct.Struct("<I")
 _U16 = struct.Struct("<H")
@@ -151,7 +151,7 @@ class EventSplitter:
         append = pieces.append
         prefix = self._prefix
         first = 4 + prefix
-        least = prefix + _HEADER_SIZE
+        least = prefix + HEADER_LENGTH
         while end - start >= 5:
             (head,) = unpack_length(buffer, start)
             length = head & _MAX_PAYLOAD
@@ -186,10 +186,10 @@ class EventSplitter:
                 return False
             _raise_status(bytes(buffer[start + 4 : start + 4 + length]))
         self._packet_length()
-        if length < self._prefix + _HEADER_SIZE:
+        if length < self._prefix + HEADER_LENGTH:
             raise ProtocolError(
                 f"an event of {max(0, length - self._prefix)} bytes came, and the header alone has "
-                f"{_HEADER_SIZE}"
+                f"{HEADER_LENGTH}"
             )
         first = 4 + self._prefix
         fits = length < _MAX_PAYLOAD and 4 + length <= len(buffer)

@@ -17,9 +17,13 @@ transactions. So the start offset is counted here in 64 bits, from the sizes of 
 """
 
 import struct
-import zlib
 from typing import Final
 
+from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches
+from millrace.binlog.cursor import Cursor
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.types import EventType, HeaderFlag
 from millrace.mysql.errors import GapError, ProtocolError
 from millrace.mysql.names import log_file_name
 from millrace.text import shortened
@@ -30,15 +34,13 @@ NOT_IN_FILE: Final = -1
 ALTERED: Final = -2
 """The event is the file's format description, altered by the server."""
 
-_ROTATE = 4
-_FORMAT_DESCRIPTION = 15
-_HEARTBEAT = 27
-_HEARTBEAT_V2 = 41
-_GTID_LIST = 163
+_ROTATE = int(EventType.ROTATE_EVENT)
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION_EVENT)
+_HEARTBEAT = int(EventType.HEARTBEAT_LOG_EVENT)
+_HEARTBEAT_V2 = int(EventType.HEARTBEAT_LOG_EVENT_V2)
+_GTID_LIST = int(EventType.MARIADB_GTID_LIST_EVENT)
 _SPECIAL = frozenset((_ROTATE, _FORMAT_DESCRIPTION, _HEARTBEAT, _HEARTBEAT_V2, _GTID_LIST))
 
-_ARTIFICIAL_F = 0x20
-_HEADER_SIZE = 19
 _MASK = 0xFFFFFFFF
 _FIRST_POSITION = 4
 _U64 = struct.Struct("<Q")
@@ -87,14 +89,14 @@ class PositionTracker:
     def _special(self, type_code: int, next_position: int, flags: int, data: bytes) -> int | None:
         """Handle an event that may stand in no file; return None if it stands in one."""
         if type_code == _ROTATE:
-            if next_position and not flags & _ARTIFICIAL_F:
+            if next_position and not flags & HeaderFlag.ARTIFICIAL_F:
                 return None
             self._rotate(data)
             return NOT_IN_FILE
         if type_code == _FORMAT_DESCRIPTION:
             return None if next_position else ALTERED
         if type_code == _GTID_LIST:
-            return NOT_IN_FILE if flags & _ARTIFICIAL_F else None
+            return NOT_IN_FILE if flags & HeaderFlag.ARTIFICIAL_F else None
         if self.skips:
             self._heartbeat(type_code, next_position, data)
         return NOT_IN_FILE
@@ -156,8 +158,7 @@ def _body(data: bytes) -> bytes:
     Whether it has a checksum is not known from the file's format description, which may not have come yet
     and speaks of the file only; four bytes are not the CRC32 of all before them by chance.
     """
-    checksum = int.from_bytes(data[-4:], "little")
-    return data[_HEADER_SIZE : -4 if zlib.crc32(data[:-4]) == checksum else len(data)]
+    return data[HEADER_LENGTH : -CHECKSUM_LENGTH if checksum_matches(data) else len(data)]
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
@@ -166,32 +167,15 @@ def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
     Its body is a run of fields: type (1 the name, 2 the position, 0 the end), length, value; integers are
     length-encoded.
     """
-    name, position, offset = b"", 0, 0
-    while offset < len(body):
-        kind, offset = _lenenc(body, offset)
-        if kind == 0:
-            break
-        size, offset = _lenenc(body, offset)
-        if offset + size > len(body):
-            raise ProtocolError(f"a heartbeat's field of {size} bytes reaches past its end: {_hex(body)}")
-        if kind == 1:
-            name = body[offset : offset + size]
-        elif kind == 2:
-            position, _ = _lenenc(body, offset)
-        offset += size
+    name, position, fields = b"", 0, Cursor(body)
+    try:
+        while fields.remaining and (kind := fields.lenenc()):
+            value = fields.bytes(fields.lenenc())
+            if kind == 1:
+                name = value
+            elif kind == 2:
+                position = Cursor(value).lenenc()
+    except BinlogError as error:
+        shown = shortened(body.hex(), 100)
+        raise ProtocolError(f"a heartbeat of the server cannot be read: {error}: {shown}") from error
     return name, position
-
-
-def _hex(body: bytes) -> str:
-    return shortened(body.hex(), 100)
-
-
-def _lenenc(body: bytes, offset: int) -> tuple[int, int]:
-    """Read a length-encoded integer; return it and the offset after it."""
-    first = body[offset] if offset < len(body) else 255
-    size = {252: 2, 253: 3, 254: 8}.get(first, 0)
-    if first in (251, 255) or offset + 1 + size > len(body):
-        raise ProtocolError(f"a heartbeat's field reaches past its end, at byte {offset} of {_hex(body)}")
-    if not size:
-        return first, offset + 1
-    return int.from_bytes(body[offset + 1 : offset + 1 + size], "little"), offset + 1 + size

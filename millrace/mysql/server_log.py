@@ -14,6 +14,7 @@ from millrace.binlog.changes import ChangeEvent, ChangeReader
 from millrace.binlog.errors import InvalidValueError, TooLargeError
 from millrace.binlog.file import MAX_EVENT_SIZE
 from millrace.binlog.gtid_set import GtidSet
+from millrace.binlog.header import FIRST_POSITION
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
@@ -25,7 +26,6 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import EnvironmentSettings, load_settings
 
-_FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 0.5
 _RECONNECT_S: Final = 1.0
@@ -104,7 +104,7 @@ class ServerLog:
         try:
             for placed in self._connected_after(gtids):
                 yield placed
-                place = _behind(placed)
+                place = _place_after(placed)
         except RetriableError as error:
             if not self._follow or place is None:
                 raise
@@ -121,12 +121,12 @@ class ServerLog:
             except InvalidValueError as error:
                 raise UserError(f"--after-gtids for a server of MySQL: {error}", ExitCode.SETTINGS) from None
             dump = Dump.after_gtids(connection, self.replica, gtids, encoded, wait=self._follow)
-            tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
+            tracker = PositionTracker("", FIRST_POSITION, skips=True, zero_allowed=mariadb)
             for placed in _placed(dump, tracker):
                 # The format description, which the server alters for such a dump, is at the head of a file.
-                yield placed if placed.position != ALTERED else placed._replace(position=_FIRST_POSITION)
+                yield placed if placed.position != ALTERED else placed._replace(position=FIRST_POSITION)
 
-    def pieces(self, file: str, position: int = _FIRST_POSITION) -> Iterator[PlacedPiece]:
+    def pieces(self, file: str, position: int = FIRST_POSITION) -> Iterator[PlacedPiece]:
         """Give the pieces from an event on; raises SourceError. The first of an event may come again."""
         attempts = 0
         while True:
@@ -134,7 +134,7 @@ class ServerLog:
                 for placed in self._connected(file, position):
                     attempts = 0
                     yield placed
-                    file, position = _behind(placed)
+                    file, position = _place_after(placed)
             except RetriableError as error:
                 if not self._follow or attempts == _RECONNECTS:
                     raise
@@ -147,7 +147,7 @@ class ServerLog:
 
     def _connected(self, file: str, position: int) -> Iterator[PlacedPiece]:
         # The command has 32 bits for the position; in a longer file we begin at its head and pass by.
-        start = position if position <= _LAST_POSITION else _FIRST_POSITION
+        start = position if position <= _LAST_POSITION else FIRST_POSITION
         with MysqlConnection(self._address) as connection:
             dump = Dump.at_position(connection, self.replica, file, start, wait=self._follow)
             mariadb = connection.flavour is Flavour.MARIADB
@@ -156,7 +156,7 @@ class ServerLog:
                     yield placed
 
 
-def _behind(placed: PlacedPiece) -> tuple[str, int]:
+def _place_after(placed: PlacedPiece) -> tuple[str, int]:
     """Give the place to continue at: after an event that is complete, else at its beginning."""
     file, position, piece = placed
     return file, position + piece.event_size if piece.last else position

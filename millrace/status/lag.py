@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.avro.events import EventDeserializer
+from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.grammar import HEADING
 from millrace.binlog.gtid_set import GtidSet
+from millrace.binlog.header import HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER
@@ -21,9 +23,6 @@ from millrace.kafka.client import Message
 _LIMIT_RECORDS: Final = 20_000
 _LIMIT_BYTES: Final = 64 << 20
 _LIMIT_S: Final = 5.0
-_HEADER_SIZE: Final = 19
-_TYPE: Final = 4
-_CHECKSUM: Final = 4
 _INTERVAL: Final = re.compile(r":(\d+)(?:-(\d+))?(?=[:,]|$)")
 
 
@@ -55,12 +54,12 @@ def raw_step(message: Message) -> Step:
     value, headers = message.value() or b"", dict(message.headers() or ())
     if HEADER_MARKER in headers or HEADER_ARTIFICIAL in headers:
         return Step(0, False)
-    if _is_continued(headers) or len(value) < _HEADER_SIZE:
+    if _is_continued(headers) or len(value) < HEADER_LENGTH:
         return Step(len(value), False)
-    if ROLES[value[_TYPE]] in HEADING:
+    if ROLES[value[TYPE_OFFSET]] in HEADING:
         return Step(len(value), True)
-    begin = value[_TYPE] == EventType.QUERY_EVENT and b"BEGIN" in value[-len(b"BEGIN") - _CHECKSUM :]
-    return Step(len(value), begin, gtid=False)
+    begins = b"BEGIN" in value[-len(b"BEGIN") - CHECKSUM_LENGTH :]
+    return Step(len(value), begins and value[TYPE_OFFSET] == EventType.QUERY_EVENT, gtid=False)
 
 
 def event_step(deserialize: EventDeserializer) -> Callable[[Message], Step]:

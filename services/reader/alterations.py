@@ -9,16 +9,16 @@ from typing import Final
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import FormatDescriptionEvent
+from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import classify
-from millrace.binlog.types import ChecksumAlgorithm, EventType
+from millrace.binlog.types import EventType
 from millrace.contract import SourcePosition
 from millrace.ddl import altered
 from millrace.mysql.packets import EventPiece
 from millrace.rowmapper.session import DEFINING, session_of, statement_text
 from services.reader.statements import READ, may_define, read_statement
 
-_TYPE_AT: Final = 4
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 
 
@@ -42,7 +42,7 @@ class Alterations:
     def feed(self, log_file: str, position: int, piece: EventPiece) -> None:
         """Take the event that stands there; raises BinlogError for a damaged format description."""
         self.bytes += piece.event_size
-        if piece.data[_TYPE_AT] == _FORMAT_DESCRIPTION:
+        if piece.data[TYPE_OFFSET] == _FORMAT_DESCRIPTION:
             event = decode_event(piece.data, self._stream, verify=False).event
             assert isinstance(event, FormatDescriptionEvent)
             self._server_version = event.server_version
@@ -56,10 +56,8 @@ class Alterations:
         return len(self._places)
 
     def _altered(self, piece: EventPiece) -> set[tuple[str, str]]:
-        known = self._stream.format
-        checksums = known is not None and known.checksum is ChecksumAlgorithm.CRC32
         try:
-            event = read_statement(piece, checksums=checksums)
+            event = read_statement(piece, checksums=self._stream.has_checksums)
             if classify(event.query).verb not in DEFINING:
                 return set()
             text, whole = statement_text(event, event.query)

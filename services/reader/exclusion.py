@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.grammar import Role
+from millrace.binlog.header import FLAGS_OFFSET, HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.state import LogFormat
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType, HeaderFlag
@@ -31,9 +32,6 @@ _ROWS: Final = frozenset(int(code) for code, role in ROLES.items() if role is Ro
 LOOKED_AT: Final = _ROWS | _STATEMENTS | {_TABLE_MAP, _PAYLOAD}
 """Types of events that :meth:`RawExclusion.covers` must see."""
 
-_HEADER: Final = 19
-_TYPE: Final = 4
-_FLAGS: Final = 17
 _TABLE_ID: Final = 6
 _OLD_TABLE_ID: Final = 4
 _OLD_POST_HEADER: Final = 6
@@ -80,9 +78,9 @@ class RawExclusion:
         if log_format is None:
             return type_code in _ROWS
         post_header = sum(log_format.codecs[type_code][1:3])
-        table = int.from_bytes(data[_HEADER : _flags_at(post_header)], "little")
+        table = int.from_bytes(data[HEADER_LENGTH : _flags_at(post_header)], "little")
         if type_code == _TABLE_MAP:
-            if damaged or self._names(data, _HEADER + post_header):
+            if damaged or self._names(data, HEADER_LENGTH + post_header):
                 tables.add(table)
             else:
                 tables.discard(table)
@@ -115,16 +113,17 @@ class RawExclusion:
 
 def _flags_at(post_header: int) -> int:
     """Say where the flags are that follow the table id, given the length of the post-header."""
-    return _HEADER + (_OLD_TABLE_ID if post_header == _OLD_POST_HEADER else _TABLE_ID)
+    return HEADER_LENGTH + (_OLD_TABLE_ID if post_header == _OLD_POST_HEADER else _TABLE_ID)
 
 
 class BlankEvent:
     """What is written in place of an event of ``size`` bytes, which begins with ``head``."""
 
     def __init__(self, head: bytes, size: int, *, checksum: bool) -> None:
-        flags = int.from_bytes(head[_FLAGS:_HEADER], "little") | HeaderFlag.IGNORABLE_F
+        flags = int.from_bytes(head[FLAGS_OFFSET:HEADER_LENGTH], "little") | HeaderFlag.IGNORABLE_F
         type_code = bytes((EventType.IGNORABLE_LOG_EVENT,))
-        self._header = head[:_TYPE] + type_code + head[_TYPE + 1 : _FLAGS] + flags.to_bytes(2, "little")
+        before, after = head[:TYPE_OFFSET], head[TYPE_OFFSET + 1 : FLAGS_OFFSET]
+        self._header = before + type_code + after + flags.to_bytes(2, "little")
         self._end = size - CHECKSUM_LENGTH if checksum else size
         self._checksum = self._crc32().to_bytes(CHECKSUM_LENGTH, "little") if checksum else b""
         self._taken = 0
@@ -133,7 +132,7 @@ class BlankEvent:
         """Give the next ``count`` bytes."""
         first, last = self._taken, self._taken + count
         self._taken = last
-        zeros = max(0, min(last, self._end) - max(first, _HEADER))
+        zeros = max(0, min(last, self._end) - max(first, HEADER_LENGTH))
         return (
             self._header[first:last]
             + bytes(zeros)
@@ -141,7 +140,7 @@ class BlankEvent:
         )
 
     def _crc32(self) -> int:
-        value, left = zlib.crc32(self._header), self._end - _HEADER
+        value, left = zlib.crc32(self._header), self._end - HEADER_LENGTH
         while left > 0:
             value = zlib.crc32(_ZEROS[:left], value)
             left -= len(_ZEROS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from millrace.binlog.errors import BinlogError, TruncatedError
 from millrace.binlog.file import iter_events
+from millrace.binlog.header import HEADER_LENGTH
 from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
 from millrace.mysql.errors import GapError, RefusedError
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
@@ -30,7 +31,6 @@ _MAGIC: Final = b"\xfebin"
 _OTHER_KINDS: Final = {
     b"\xfdbin": "it is encrypted; read it from its server, which decrypts it",
 }
-_HEADER_SIZE: Final = 19
 _BLOCK: Final = 1 << 20
 _MASK: Final = 0xFFFFFFFF
 _V1_START_SIZE: Final = 69
@@ -197,10 +197,10 @@ class FileSource:
                 pieces.append(EventPiece(data[at : at + size], False, not self._part_left, self._part_size))
                 at += size
                 continue
-            if end - at < _HEADER_SIZE:
+            if end - at < HEADER_LENGTH:
                 break
             size = int.from_bytes(data[at + 9 : at + 13], "little")
-            if size < _HEADER_SIZE:
+            if size < HEADER_LENGTH:
                 place = self._placer.position - counted + at
                 raise GapError(
                     f"{self._path} at {place}: an event of {size} bytes cannot be, its header has 19: the "

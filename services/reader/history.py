@@ -87,7 +87,7 @@ def missing(read: str, gone: str) -> str:
     )
 
 
-def behind(read: str, gone: str) -> str:
+def after_both(read: str, gone: str) -> str:
     """Return what is to be left out so as to continue after both: what was read, and what is gone."""
     if _is_mysql(gone):
         return str(GtidSet.parse(gone).union(GtidSet.parse(read)))

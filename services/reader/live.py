@@ -12,6 +12,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet
+from millrace.binlog.header import FIRST_POSITION
 from millrace.contract import Topics
 from millrace.mysql.catalog import CatalogReading, read_catalog, read_tables
 from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
@@ -36,7 +37,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress
-from services.reader.history import behind, executed, gtids_before, lacking, missing, purged
+from services.reader.history import after_both, executed, gtids_before, lacking, missing, purged
 from services.reader.log_identity import LogMismatch, log_mismatch
 from services.reader.log_scan import creation_time, gtids_before_position, search, start_position_at
 from services.reader.settings import ReaderSettings
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 _LOG = get_logger(__name__)
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
-_FIRST_POSITION: Final = 4
 _READ_AGAIN_S: Final = 1.0
 _MOST_TOUCHED: Final = 100
 """Tables that are read one by one after statements have changed them; for more, all are."""
@@ -274,7 +274,7 @@ class LiveSource:
             if found[1] in names:
                 index = max(index, names.index(found[1]) + 1)
             source = self._settings.source
-            first = f"{names[index]}:{_FIRST_POSITION}" if index < len(names) else "latest"
+            first = f"{names[index]}:{FIRST_POSITION}" if index < len(names) else "latest"
             raise AnonymousError(
                 f"{address}: at {found[1]}:{found[2]} a transaction without GTID begins, from before "
                 "gtid_mode was turned ON, and in that mode a server sends such to no replica. The first "
@@ -302,11 +302,11 @@ class LiveSource:
                     ExitCode.SETTINGS,
                 )
             gone = self._gone(connection)
-            self._since = self._file_of(connection, gtids), _FIRST_POSITION
+            self._since = self._file_of(connection, gtids), FIRST_POSITION
             self._after_gtids(connection, names, gtids, gone, moved, gap=moved is not None)
             return
         if start == "earliest":
-            place = StartPosition(_logs(connection)[0].name, _FIRST_POSITION, None)
+            place = StartPosition(_logs(connection)[0].name, FIRST_POSITION, None)
         elif start == "latest":
             status = log_status(connection)
             place = StartPosition(status.log_file, status.position, status.gtid_set)
@@ -350,7 +350,7 @@ class LiveSource:
     def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> StartPosition:
         """Find out which GTIDs lie before a position, so that another server can be read from there."""
         there = log_file in [log.name for log in binary_logs(connection)]
-        if position == _FIRST_POSITION or not there:
+        if position == FIRST_POSITION or not there:
             # The file's own head will tell; or the server, that it does not have it.
             return StartPosition(log_file, position, None)
         gtids = gtids_before_position(connection, self._replica, log_file, position, self._beat)
@@ -434,8 +434,8 @@ class LiveSource:
         oldest = binary_logs(connection)[0].name
         words = f"the server has purged logs that were not read, with the transactions {lost}"
         self._gap_allowed(connection, words, oldest)
-        self._since = oldest, _FIRST_POSITION
-        onwards = behind(gtids, gone)
+        self._since = oldest, FIRST_POSITION
+        onwards = after_both(gtids, gone)
         self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)
 
     def _after_purge(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
@@ -446,8 +446,8 @@ class LiveSource:
             f"what lies between that and {oldest}, its oldest, is missing"
         )
         self._gap_allowed(connection, words, oldest)
-        self._since = oldest, _FIRST_POSITION
-        self._dump_at(connection, names, oldest, _FIRST_POSITION, None, gap=words)
+        self._since = oldest, FIRST_POSITION
+        self._dump_at(connection, names, oldest, FIRST_POSITION, None, gap=words)
 
     def _gap_allowed(self, connection: MysqlConnection, words: str, oldest: str) -> None:
         if self._settings.on_gap != "continue":
@@ -509,7 +509,7 @@ class LiveSource:
         gap: bool = False,
     ) -> None:
         mariadb = connection.flavour is Flavour.MARIADB
-        tracker = PositionTracker("", _FIRST_POSITION, skips=True, zero_allowed=mariadb)
+        tracker = PositionTracker("", FIRST_POSITION, skips=True, zero_allowed=mariadb)
         self._stage.begin_session(
             tracker,
             server_uuid=names.uuid,

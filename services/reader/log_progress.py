@@ -5,17 +5,17 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.avro.service_state import LogIdentity, ReaderState
+from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
+from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.types import ChecksumAlgorithm
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
 from services.reader.progress import TransactionProgress
 
 _LOG = get_logger(__name__)
-FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
 
 
@@ -109,8 +109,7 @@ class LogProgress:
             self.checksums = False
             return
         description = decoded.event
-        assert self._format.format is not None
-        self.checksums = self._format.format.checksum is ChecksumAlgorithm.CRC32
+        self.checksums = self._format.has_checksums
         if known or not isinstance(description, FormatDescriptionEvent):
             return
         self._boundary = FIRST_POSITION
@@ -139,7 +138,7 @@ class LogProgress:
         ``data`` is the event with its checksum, or its first bytes.
         """
         transaction = self.transaction
-        end = len(data) - _CHECKSUM_LENGTH if self.checksums else len(data)
+        end = len(data) - CHECKSUM_LENGTH if self.checksums else len(data)
         try:
             ended = transaction.note(type_code, server_id, data, end)
         except (BinlogError, IndexError, struct.error) as error:
@@ -151,9 +150,6 @@ class LogProgress:
             self.gtids.add(transaction.finished)
             transaction.finished = None
         return ended
-
-
-_CHECKSUM_LENGTH: Final = 4
 
 
 def _gtids_of(state: ReaderState | None) -> GtidProgress:

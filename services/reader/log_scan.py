@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.types import EventType
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
@@ -21,7 +22,6 @@ from services.reader.start_position import StartPosition, StartPositionFinder
 if TYPE_CHECKING:
     from services.reader.alterations import Alterations
 
-_FIRST_POSITION: Final = 4
 _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 1.0
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
@@ -50,7 +50,7 @@ def start_position_at(
         0, bisect_left(logs, since, key=lambda log: creation_time(connection, replica, log, beat)) - 1
     )
     finder = StartPositionFinder(since)
-    reached = StartPosition(logs[index].name, _FIRST_POSITION, None)
+    reached = StartPosition(logs[index].name, FIRST_POSITION, None)
     for log_file, position, piece in _walk(connection, replica, logs[index].name, beat):
         found = finder.feed(log_file, position, piece.data)
         if found is not None:
@@ -96,7 +96,7 @@ def search(
     """
     if since == (until.log_file, until.position):
         return
-    begin = since[1] if since[1] <= _LAST_POSITION else _FIRST_POSITION
+    begin = since[1] if since[1] <= _LAST_POSITION else FIRST_POSITION
     for log_file, position, piece in _walk(connection, replica, since[0], beat, begin):
         if log_file == until.log_file and position >= until.position:
             break
@@ -108,7 +108,7 @@ def _walk(
     replica: ReplicaIdentity,
     log_file: str,
     beat: Callable[[], None],
-    begin: int = _FIRST_POSITION,
+    begin: int = FIRST_POSITION,
 ) -> Iterator[tuple[str, int, EventPiece]]:
     """Give the events from the head of a file to the end of the log: file, position, first piece.
 
@@ -126,7 +126,7 @@ def _walk(
                     type_code, size, next_position, flags = _PLACING.unpack_from(piece.data)
                     at = tracker.log_file
                     position = tracker.place(type_code, size, next_position, flags, piece.data)
-                    if position >= 0 or (begin > _FIRST_POSITION and type_code == _FORMAT_DESCRIPTION):
+                    if position >= 0 or (begin > FIRST_POSITION and type_code == _FORMAT_DESCRIPTION):
                         yield at, position, piece
         except DumpEnd:
             return

@@ -11,6 +11,7 @@ from typing import Final
 
 from millrace.binlog.events.gtid import GtidTaggedLogEvent
 from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
+from millrace.binlog.header import FLAGS_OFFSET, HEADER_LENGTH
 from millrace.binlog.transaction import ROLES, role_of_statement
 from millrace.binlog.types import EventType, HeaderFlag
 
@@ -34,9 +35,7 @@ WATCHED: Final = frozenset(code for code, role in enumerate(_ROLES) if role is n
 """Types of events that :meth:`TransactionProgress.note` must see."""
 
 _GTID_TAGGED: Final = int(EventType.GTID_TAGGED_LOG_EVENT)
-_HEADER: Final = 19
-_FLAGS: Final = 17
-_CREATED: Final = _HEADER + 52
+_CREATED: Final = HEADER_LENGTH + 52
 _QUERY_POST_HEADER: Final = 13
 _STANDALONE: Final = 1
 
@@ -84,10 +83,10 @@ class TransactionProgress:
             gtid = (
                 _gtid(data)
                 if type_code != _GTID_TAGGED
-                else GtidTaggedLogEvent.decode_fields(data, _HEADER, end, 0)
+                else GtidTaggedLogEvent.decode_fields(data, HEADER_LENGTH, end, 0)
             )
         elif role is Role.GROUP_GTID:
-            sequence, domain, flags = _MARIADB.unpack_from(data, _HEADER)
+            sequence, domain, flags = _MARIADB.unpack_from(data, HEADER_LENGTH)
             gtid = domain, server_id, sequence
             role = Role.GTID if flags & _STANDALONE else role
         elif role is Role.START and _is_restart(data):
@@ -106,17 +105,17 @@ _MODE: Final = max(Mode)
 
 
 def _gtid(data: bytes) -> tuple[bytes, int]:
-    return data[_HEADER + 1 : _HEADER + 17], _U64.unpack_from(data, _HEADER + 17)[0]
+    return data[HEADER_LENGTH + 1 : HEADER_LENGTH + 17], _U64.unpack_from(data, HEADER_LENGTH + 17)[0]
 
 
 def _statement(data: bytes, end: int) -> bytes:
     """Give the text of a QUERY."""
-    database_length = data[_HEADER + 8]
-    (status_length,) = _U16.unpack_from(data, _HEADER + 11)
-    return data[_HEADER + _QUERY_POST_HEADER + status_length + database_length + 1 : end]
+    database_length = data[HEADER_LENGTH + 8]
+    (status_length,) = _U16.unpack_from(data, HEADER_LENGTH + 11)
+    return data[HEADER_LENGTH + _QUERY_POST_HEADER + status_length + database_length + 1 : end]
 
 
 def _is_restart(format_description: bytes) -> bool:
     """Tell whether a format description is the first of its server since it started."""
     created = format_description[_CREATED : _CREATED + 4]
-    return any(created) and not format_description[_FLAGS] & HeaderFlag.ARTIFICIAL_F
+    return any(created) and not format_description[FLAGS_OFFSET] & HeaderFlag.ARTIFICIAL_F

@@ -10,6 +10,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from millrace.avro.service_state import ReaderState, Rebuilt
+from millrace.binlog.header import FIRST_POSITION
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.search import first_reaching, last_before, records_between
@@ -20,7 +21,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Record
 from services.reader.exclusion import RawExclusion
-from services.reader.log_progress import FIRST_POSITION
 from services.reader.metrics import ReaderMetrics
 from services.reader.stage import RawStage
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millrace import kernel
 from millrace.avro.service_state import ReaderState
-from millrace.binlog.checksum import checksum_matches
+from millrace.binlog.checksum import CRC32_RESIDUE, checksum_matches
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED, RawKey
 from millrace.mysql.errors import GapError
@@ -53,8 +53,6 @@ _LEFT: Final = _SPECIAL | {
 """Types that the kernel leaves to the stage."""
 
 _HEADER: Final = struct.Struct("<IBIIIH")
-_CRC_RESIDUE: Final = 0x2144DF1C
-"""CRC-32 of any bytes followed by their own CRC-32."""
 
 
 class Placer(Protocol):
@@ -299,7 +297,7 @@ class RawStage:
         if type_code == _FORMAT_DESCRIPTION:
             log.describe(data, log_file, known=False)
         last_headers = []
-        if log.checksums and zlib.crc32(data) != _CRC_RESIDUE and not checksum_matches(data):
+        if log.checksums and zlib.crc32(data) != CRC32_RESIDUE and not checksum_matches(data):
             self._bad_checksum(log_file, position)
             last_headers = [BAD_CHECKSUM]
         excluded = self._covers(type_code, data, log_file, position, damaged=bool(last_headers))
@@ -471,7 +469,7 @@ class RawStage:
     def _end_cut(self, cut: CutEvent) -> None:
         """Write the last chunk, which alone can tell that the checksum of the whole is bad."""
         last_headers: list[tuple[str, bytes]] = []
-        if self._log.checksums and cut.crc32 != _CRC_RESIDUE:
+        if self._log.checksums and cut.crc32 != CRC32_RESIDUE:
             # Before the last chunk is written, so that a second reading can continue with it.
             self._bad_checksum(cut.log_file, cut.position)
             last_headers = [BAD_CHECKSUM] if cut.blank is None else []

@@ -14,12 +14,14 @@ from datetime import datetime
 from typing import Final
 
 from millrace.avro.service_state import ReaderState
+from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.event_codec import decode_event
-from millrace.binlog.grammar import GTIDS, Role
+from millrace.binlog.grammar import HEADING, Role
+from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import ROLES
-from millrace.binlog.types import ChecksumAlgorithm, EventType
+from millrace.binlog.types import EventType
 from services.reader.gtids import GtidProgress
 from services.reader.progress import WATCHED, TransactionProgress
 
@@ -28,10 +30,7 @@ _STOP: Final = int(EventType.STOP_EVENT)
 _QUERY: Final = int(EventType.QUERY_EVENT)
 _PREVIOUS: Final = {int(EventType.PREVIOUS_GTIDS_LOG_EVENT), int(EventType.MARIADB_GTID_LIST_EVENT)}
 _BETWEEN: Final = {Role.BETWEEN, Role.START}
-_GTIDS: Final = GTIDS | {Role.ANONYMOUS_GTID}
-_TYPE: Final = 4
 _SERVER_ID: Final = slice(5, 9)
-_CHECKSUM_LENGTH: Final = 4
 
 
 def seconds_of(text: str) -> int:
@@ -100,11 +99,11 @@ class StartPositionFinder:
 
     def feed(self, log_file: str, position: int, data: bytes) -> StartPosition | None:
         """Take the next event, or its first piece; return the place, once it is found."""
-        type_code = data[_TYPE]
+        type_code = data[TYPE_OFFSET]
         if ROLES[type_code] in _BETWEEN:
             self._between(type_code, data)
             return None
-        by_gtid = ROLES[type_code] in _GTIDS
+        by_gtid = ROLES[type_code] in HEADING
         begins = by_gtid or (type_code == _QUERY and not self._by_gtid and self._is_begin(data))
         if begins and self._cut:
             # What was cut is no transaction.
@@ -148,9 +147,7 @@ class StartPositionFinder:
 
     def _followed(self, progress: TransactionProgress, type_code: int, data: bytes) -> bool:
         """Let ``progress`` take note of an event; return whether that ends a transaction."""
-        known = self._stream.format
-        crc = known is not None and known.checksum is ChecksumAlgorithm.CRC32
-        end = len(data) - _CHECKSUM_LENGTH if crc else len(data)
+        end = len(data) - CHECKSUM_LENGTH if self._stream.has_checksums else len(data)
         server_id = int.from_bytes(data[_SERVER_ID], "little")
         try:
             return progress.note(type_code, server_id, data, end)

@@ -4,20 +4,19 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import QueryCompressedEvent, QueryEvent
+from millrace.binlog.header import HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.statement import StatementKind, classify
 from millrace.binlog.types import EventType
 from millrace.mysql.packets import EventPiece
 
-_TYPE_AT: Final = 4
 _QUERY: Final = int(EventType.QUERY_EVENT)
 _COMPRESSED: Final = int(EventType.QUERY_COMPRESSED_EVENT)
 _QUERIES: Final = (_QUERY, _COMPRESSED)
 _BEGIN: Final = b"BEGIN"
-_HEADER: Final = 19
 _POST_HEADER: Final = 13
-_CHECKSUM: Final = 4
 _DEFINES: Final = re.compile(rb"create|alter|rename|drop", re.IGNORECASE)
 _VERBS: Final = frozenset({"CREATE", "ALTER", "RENAME", "DROP"})
 READ: Final = 1 << 20
@@ -34,16 +33,16 @@ def touched(pieces: Iterable[EventPiece], *, checksums: bool) -> Iterator[tuple[
 def may_define(piece: EventPiece) -> bool:
     """Tell whether an event, or its first piece, may be a statement that defines tables."""
     data, first, last, _ = piece
-    if len(data) <= _HEADER or data[_TYPE_AT] not in _QUERIES or not first or _BEGIN in data[-9:]:
+    if len(data) <= HEADER_LENGTH or data[TYPE_OFFSET] not in _QUERIES or not first or _BEGIN in data[-9:]:
         return False
-    return not last or data[_TYPE_AT] != _QUERY or _DEFINES.search(data) is not None
+    return not last or data[TYPE_OFFSET] != _QUERY or _DEFINES.search(data) is not None
 
 
 def read_statement(piece: EventPiece, *, checksums: bool) -> QueryEvent | QueryCompressedEvent:
     """Read a statement, or its beginning; raises BinlogError."""
-    tail = _CHECKSUM if checksums and piece.last else 0
-    body = piece.data[_HEADER : len(piece.data) - tail][:READ]
-    kind = QueryCompressedEvent if piece.data[_TYPE_AT] == _COMPRESSED else QueryEvent
+    tail = CHECKSUM_LENGTH if checksums and piece.last else 0
+    body = piece.data[HEADER_LENGTH : len(piece.data) - tail][:READ]
+    kind = QueryCompressedEvent if piece.data[TYPE_OFFSET] == _COMPRESSED else QueryEvent
     return kind.decode_fields(body, 0, len(body), _POST_HEADER)
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from millrace.binlog.grammar import Role
+from millrace.binlog.grammar import HEADING, Role
+from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
@@ -47,13 +48,10 @@ _FIRST_RECORDS: Final = 100
 """Records of a log file among which its format description is."""
 
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_BEGINS: Final = frozenset(
-    code for code, role in ROLES.items() if role in {Role.GTID, Role.GROUP_GTID, Role.ANONYMOUS_GTID}
-)
+_BEGINS: Final = frozenset(code for code, role in ROLES.items() if role in HEADING)
 _ENDS: Final = frozenset(code for code, role in ROLES.items() if role is Role.COMMIT)
 _DESCRIBES: Final = frozenset(code for code, role in ROLES.items() if role is Role.START)
 _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
-_TYPE_AT: Final = 4
 _TABLE_ID: Final = slice(19, 25)
 _MOST_TABLES: Final = 1000
 _TOLD: Final = "piece int, outcome string"
@@ -440,7 +438,7 @@ def _type_of(record: Record, *, plain: bool = True) -> int | None:
     value = record.value
     if not is_whole(value) or (plain and record.headers):
         return None
-    return value[_TYPE_AT]
+    return value[TYPE_OFFSET]
 
 
 def _file_of(record: Record) -> tuple[int, int] | None:

@@ -25,7 +25,7 @@ from millrace.binlog.fields import (
     read_lenenc,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType
+from millrace.binlog.types import ChecksumAlgorithm, EventType
 
 __all__ = [
     "FormatDescriptionEvent",
@@ -69,6 +69,11 @@ class StartEventV3(Event):
     def version(self) -> str:
         """The server's version, as the servers read it: up to a zero byte."""
         return _version_text(self.server_version)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether the events of its log have checksums: they came later."""
+        return False
 
 
 @event(EventType.STOP_EVENT, role=Role.BETWEEN)
@@ -134,6 +139,11 @@ class FormatDescriptionEvent(Event):
     def version(self) -> str:
         """The server's version, as the servers read it: up to a zero byte."""
         return _version_text(self.server_version)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether the events of its log have checksums; it has one itself even where they have none."""
+        return self.checksum_algorithm == ChecksumAlgorithm.CRC32
 
     @classmethod
     def decode_fields(cls, data: bytes, offset: int, end: int, post_header_length: int) -> Self:

@@ -159,11 +159,12 @@ def test_a_rotate_without_a_name() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"\x01\x09abc", "a heartbeat's field of 9 bytes reaches past its end: 0109616263"),
-        (b"\x01\xfc\x01", "a heartbeat's field reaches past its end, at byte 1 of 01fc01"),
+        (b"\x01\x09abc", "field needs 9 bytes at offset 2, 3 are left: 0109616263"),
+        (b"\x01\xfc\x01", "length-encoded integer needs 3 bytes at offset 1, 2 are left: 01fc01"),
+        (b"\x02\x01\xfb", "length-encoded integer: 251 does not start one (offset 0): 0201fb"),
     ],
 )
 def test_a_heartbeat_that_is_cut(body: bytes, message: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         _heartbeat_v2(body)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"a heartbeat of the server cannot be read: {message}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.reader.history import behind, lacking, missing
+from services.reader.history import after_both, lacking, missing
 
 A = "00000000-0000-0000-0000-00000000000a"
 B = "00000000-0000-0000-0000-00000000000b"
@@ -49,4 +49,4 @@ def test_what_a_history_lacks(read: str, history: str, lost: str) -> None:
 def test_what_is_gone(read: str, gone: str, words: str, onwards: str) -> None:
     assert missing(read, gone) == words
     if words:
-        assert behind(read, gone) == onwards
+        assert after_both(read, gone) == onwards

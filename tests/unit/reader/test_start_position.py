@@ -110,10 +110,10 @@ ROWS, XID = (30, bytes(20)), (16, bytes(8))
 
 
 @pytest.mark.parametrize(
-    ("before", "behind", "begin", "whole"),
+    ("before", "after", "begin", "whole"),
     [
         pytest.param([GTID, BEGIN, ROWS], [ROWS, XID], 0, True, id="a relay log continues with it"),
-        pytest.param([GTID], [BEGIN, ROWS, XID], 0, True, id="a relay log, behind the GTID"),
+        pytest.param([GTID], [BEGIN, ROWS, XID], 0, True, id="a relay log, after the GTID"),
         pytest.param([GTID, BEGIN, ROWS], [GTID, BEGIN, ROWS, XID], 3, True, id="it comes again"),
         pytest.param([BEGIN, STATEMENT], [STATEMENT, XID], 0, False, id="without GTIDs"),
         pytest.param([BEGIN, ROWS], [BEGIN, ROWS, XID], 2, False, id="the server died in it"),
@@ -121,7 +121,7 @@ ROWS, XID = (30, bytes(20)), (16, bytes(8))
     ],
 )
 def test_a_file_that_ends_within_a_transaction(
-    before: list[tuple[int, bytes]], behind: list[tuple[int, bytes]], begin: int, whole: bool
+    before: list[tuple[int, bytes]], after: list[tuple[int, bytes]], begin: int, whole: bool
 ) -> None:
     made = Log(timestamp=100)
     made.add(35, struct.pack("<Q", 0))
@@ -129,7 +129,7 @@ def test_a_file_that_ends_within_a_transaction(
     made.add(4, bytes(8) + b"relay.000002")
     made.add(15, struct.pack("<H50sIB", 4, b"8.0.15", 0, 19) + bytes(42) + b"\x01")
     made.timestamp = 200
-    places += [made.add(*event) for event in behind]
+    places += [made.add(*event) for event in after]
     place, _ = find(made, 150)
     assert place is not None
     assert place.position == places[begin]
