@@ -7,14 +7,14 @@ compressed rows events, rows events in fragments.
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from millrace.binlog.columns.column import ABSENT, Column
 from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.mariadb import PartialRowDataEvent
-from millrace.binlog.events.rows import RowsEvent, RowsOperation, TableMapEvent
+from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC, MAX_EVENT_SIZE, iter_events
 from millrace.binlog.fragments import PartialRowsAssembler
@@ -25,12 +25,6 @@ from millrace.binlog.state import StreamState
 from millrace.binlog.table import TableDefinition
 
 __all__ = ["Change", "ChangeEvent", "ChangeReader", "read_changes"]
-
-_OPERATIONS: Final = {
-    RowsOperation.WRITE: "insert",
-    RowsOperation.UPDATE: "update",
-    RowsOperation.DELETE: "delete",
-}
 
 
 class Change(NamedTuple):
@@ -137,7 +131,7 @@ class ChangeReader:
             log_file,
             position,
             decoded.header,
-            _OPERATIONS[event.operation],
+            event.operation.statement,
             rows.table.database,
             rows.table.table,
             rows.columns,

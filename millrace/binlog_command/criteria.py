@@ -133,11 +133,7 @@ def parse_event_type(text: str) -> int:
     raise ValueError(f"{text!r} is not an event type; docs/events.md lists them")
 
 
-OPERATIONS: Final = {
-    "insert": RowsOperation.WRITE,
-    "update": RowsOperation.UPDATE,
-    "delete": RowsOperation.DELETE,
-}
+_OPERATIONS: Final = {operation.statement: operation for operation in RowsOperation}
 """What is done to rows, by the name of the statement; each version of rows events has types of its own."""
 
 _VERBS: Final = {
@@ -153,9 +149,9 @@ def parse_operations(text: str) -> frozenset[RowsOperation]:
     """Read ``insert``, ``update`` or ``delete``, or several with commas between them; raises ValueError."""
     names = [name.strip().lower() for name in text.split(",")]
     for name in names:
-        if name not in OPERATIONS:
-            raise ValueError(f"{name!r} is none of {', '.join(OPERATIONS)}")
-    return frozenset(OPERATIONS[name] for name in names)
+        if name not in _OPERATIONS:
+            raise ValueError(f"{name!r} is none of {', '.join(_OPERATIONS)}")
+    return frozenset(_OPERATIONS[name] for name in names)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from millrace.binlog.events import (
     CompressedRowsEvent,
     PartialUpdateRowsEvent,
     RowsEvent,
-    RowsOperation,
     RowsQueryLogEvent,
     TableMapEvent,
 )
@@ -28,11 +27,6 @@ from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
-_OPERATIONS = {
-    RowsOperation.WRITE: b"Write",
-    RowsOperation.UPDATE: b"Update",
-    RowsOperation.DELETE: b"Delete",
-}
 _ROWS_FLAGS = tuple(flag for flag in RowsFlag if flag is not RowsFlag.NO_CHECK_CONSTRAINT_CHECKS_F)
 _GENERATED_KEYS = (8, 0, 30)
 _LINES = re.compile(rb"[^\r\n]+")
@@ -193,7 +187,7 @@ class RowsText:
         if isinstance(event, PartialUpdateRowsEvent):
             return b"Update_rows_partial"
         compressed = b"_compressed" if isinstance(event, CompressedRowsEvent) else b""
-        name = _OPERATIONS[event.operation] + compressed + b"_rows"
+        name = event.operation.value.capitalize().encode() + compressed + b"_rows"
         if event.version == 0:
             return name + b"_old"
         return name + b"_v1" if event.version == 1 and self._page.generation is Generation.MYSQL_8_0 else name

@@ -7,10 +7,10 @@ from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events.load import LoadDataEvent
 from millrace.binlog.events.query import StatementEvent
-from millrace.binlog.events.rows import RowsEvent, TableMapEvent
+from millrace.binlog.events.rows import RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.statement import Statement
 from millrace.binlog.types import EventType
-from millrace.binlog_command.criteria import OPERATIONS, Criteria, operation_of
+from millrace.binlog_command.criteria import Criteria, operation_of
 from millrace.binlog_command.records import LogRecord
 
 _LISTED: Final = 10
@@ -75,9 +75,9 @@ class Unmatched:
         """Say what no event has."""
         for event_type in sorted(self._wanted_types - self._types):
             yield f"no event is of the type {_type_name(event_type)}{self._others(event_type)}"
-        for name, operation in OPERATIONS.items():
+        for operation in RowsOperation:
             if operation in self._operations:
-                yield f"no event has rows, or is a statement, of --op {name}"
+                yield f"no event has rows, or is a statement, of --op {operation.statement}"
         for database in self._databases:
             yield f"no rows and no statements are of the database {database.text}"
         for table in self._tables:
@@ -93,10 +93,11 @@ class Unmatched:
     def _others(self, event_type: int) -> str:
         """Name the types of other versions that stand for the same operation, and are there."""
         wanted = _ROWS_TYPES.get(event_type)
-        others = [code for code, operation in _ROWS_TYPES.items() if operation is wanted is not None]
+        if wanted is None:
+            return ""
+        others = [code for code, operation in _ROWS_TYPES.items() if operation is wanted]
         there = ", ".join(_type_name(code) for code in others if code in self._types)
-        name = next((name for name, operation in OPERATIONS.items() if operation is wanted), "")
-        return f"; there are events of {there}: --op {name} takes all versions" if there else ""
+        return f"; there are events of {there}: --op {wanted.statement} takes all versions" if there else ""
 
 
 def _names(event: Event, statement: Statement | None) -> Iterator[tuple[str, str | None]]:

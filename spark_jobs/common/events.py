@@ -24,7 +24,6 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.events.query import StatementEvent
-from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import ROLES
@@ -58,13 +57,6 @@ nothing but its source and :data:`spark_jobs.common.faults.FAULT_COLUMNS`, which
 """
 
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
-OPERATIONS: Final = {
-    RowsOperation.WRITE: "insert",
-    RowsOperation.UPDATE: "update",
-    RowsOperation.DELETE: "delete",
-}
-"""What rows events do, in the words of row topics."""
-
 _READ_WHOLE: Final = CONTENT_TYPES | {
     EventType.TABLE_MAP_EVENT,
     EventType.FORMAT_DESCRIPTION_EVENT,
@@ -181,7 +173,7 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
     match event:
         case RowsEvent():
             bits = event.columns_before_image or None, event.columns_after_image or None
-            return (OPERATIONS[event.operation], *_NO_HEAD, event.table_id, None, *bits, event.rows)
+            return (event.operation.statement, *_NO_HEAD, event.table_id, None, *bits, event.rows)
         case TableMapEvent():
             definition = event.encode_fields(TABLE_MAP_POST_HEADER)
             return (None, *_NO_HEAD, event.table_id, definition, None, None, None)

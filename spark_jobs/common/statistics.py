@@ -35,9 +35,9 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.control import StartEventV3
 from millrace.binlog.events.query import StatementEvent
-from millrace.binlog.events.rows import CompressedRowsEvent, RowsEvent, RowsOperation
+from millrace.binlog.events.rows import CompressedRowsEvent, RowsEvent
 from millrace.binlog.fields import decode_text
-from millrace.binlog.grammar import Role
+from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.row_images import Payloads
 from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import StreamState
@@ -95,7 +95,7 @@ where that is not known. ``commit_group`` is the same for transactions that were
 a log file.
 """
 
-_ROLES_READ: Final = {Role.START, Role.QUERY, Role.ROWS, Role.GTID, Role.GROUP_GTID, Role.ANONYMOUS_GTID}
+_ROLES_READ: Final = HEADING | {Role.START, Role.QUERY, Role.ROWS}
 _MOST_COUNTS: Final = 50_000
 _MOST_OPEN: Final = 100_000
 _MOST_KEYS: Final = 50_000
@@ -107,11 +107,6 @@ _LONGEST_KEY: Final = 120
 _LONGEST_STATEMENT: Final = 1000
 _MOST_UNPACKED: Final = 64 << 20
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
-_OPERATIONS: Final = {
-    RowsOperation.WRITE: "insert",
-    RowsOperation.UPDATE: "update",
-    RowsOperation.DELETE: "delete",
-}
 _STATEMENT_READ: Final = 64 << 10
 _READ: Final = frozenset(
     {
@@ -491,7 +486,7 @@ class PieceStatistics:
     def _rows(
         self, head: EventRecord, event: RowsEvent, one: _Transaction | None, size: int
     ) -> tuple[str | None, str | None, str | None, int, int]:
-        operation = _OPERATIONS[event.operation]
+        operation = event.operation.statement
         table_map = self._state.table_maps.get(event.table_id)
         if event.ends_statement:
             self._state.observe(event)

@@ -31,7 +31,6 @@ from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.stage import Record
 from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_digest
 from spark_jobs.common.events import (
-    OPERATIONS,
     TABLE_MAP_POST_HEADER,
     arrow_schema,
     event_deserializer,
@@ -316,7 +315,7 @@ class LogReader:
             return
         bits = event.columns_before_image or None, event.columns_after_image or None
         rows = self._rows.rows(definition, *bits, type_name(record.type_code), images)
-        what = valid_text(record.database), valid_text(record.table), OPERATIONS[event.operation]
+        what = valid_text(record.database), valid_text(record.table), event.operation.statement
         one.changes += len(rows)
         one.digest = (one.digest + sum(digest(what, row) for row in rows)) % DIGESTS
 

@@ -104,6 +104,11 @@ class RowsOperation(Enum):
     UPDATE = "update"
     DELETE = "delete"
 
+    @property
+    def statement(self) -> str:
+        """The statement that does it, by which people know it: ``insert``, ``update``, ``delete``."""
+        return "insert" if self is RowsOperation.WRITE else self.value
+
 
 _HAS_BEFORE: Final = Only("operation", (RowsOperation.UPDATE, RowsOperation.DELETE))
 _HAS_AFTER: Final = Only("operation", (RowsOperation.WRITE, RowsOperation.UPDATE))
