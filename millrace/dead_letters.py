@@ -41,12 +41,14 @@ class Unreadable:
     error: str
 
 
-def is_first_waiting(letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
+def is_first_waiting(dead_letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
     """Whether a dead letter is the first of its table that waits to be redriven."""
     if entry.dead_letter is not None:
         # Of a table that was paused none may have come at once.
-        return letter.offset == entry.dead_letter or (entry.is_paused and letter.offset > entry.dead_letter)
-    return letter.content.offset == entry.offset and letter.content.key == entry.key.encode()
+        return dead_letter.offset == entry.dead_letter or (
+            entry.is_paused and dead_letter.offset > entry.dead_letter
+        )
+    return dead_letter.content.offset == entry.offset and dead_letter.content.key == entry.key.encode()
 
 
 def read_dead_letters(

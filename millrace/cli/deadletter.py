@@ -1,4 +1,4 @@
-"""The command ``millrace deadletter``: list, show, retry."""
+"""The command ``millrace deadletter``: list, show, redrive."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ class _Settings(ServiceSettings):
 
 @click.group("deadletter")
 def deadletter() -> None:
-    """List, show and put through again what the decoder or the row mapper could not pass on."""
+    """List, show and redrive what the decoder or the row mapper could not pass on."""
 
 
 @deadletter.command("list")
@@ -78,11 +78,17 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
         quarantine = _Quarantine(_quarantined(settings))
         printed = 0
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
-            for letter in read_dead_letters(settings.kafka, registry, settings.source):
-                waits = quarantine.waits(letter)
-                if (limit is None or printed < limit) and _fits(letter, **filters) and (waits or not waiting):
+            for dead_letter in read_dead_letters(settings.kafka, registry, settings.source):
+                waits = quarantine.waits(dead_letter)
+                if (
+                    (limit is None or printed < limit)
+                    and _fits(dead_letter, **filters)
+                    and (waits or not waiting)
+                ):
                     printed += 1
-                    line = _as_json(letter, waits=waits) if as_json else _as_line(letter, waits=waits)
+                    line = (
+                        _as_json(dead_letter, waits=waits) if as_json else _as_line(dead_letter, waits=waits)
+                    )
                     click.echo(line)
         if not as_json:
             for line in quarantine.summary():
@@ -108,25 +114,29 @@ def show(*, offset: int, form: str) -> None:
         settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).deadletter)
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
-            letter = next(read_dead_letters(settings.kafka, registry, settings.source, start=offset), None)
+            dead_letter = next(
+                read_dead_letters(settings.kafka, registry, settings.source, start=offset), None
+            )
         topic = Topics(settings.source).deadletter
-        if letter is None or letter.offset != offset:
+        if dead_letter is None or dead_letter.offset != offset:
             raise UserError(
                 f"no dead letter begins at offset {offset} of {topic}; 'millrace deadletter list' names them",
                 ExitCode.SETTINGS,
             )
-        if isinstance(letter, Unreadable):
+        if isinstance(dead_letter, Unreadable):
             raise UserError(
-                f"the record at offset {offset} of {topic} cannot be read: {letter.error}", ExitCode.DATA
+                f"the record at offset {offset} of {topic} cannot be read: {dead_letter.error}", ExitCode.DATA
             )
         if form == "bytes":
-            sys.stdout.buffer.write(letter.content.value)
+            sys.stdout.buffer.write(dead_letter.content.value)
         elif form == "json":
             click.echo(
-                _as_json(letter, waits=_Quarantine(_quarantined(settings)).may_wait(letter), whole=True)
+                _as_json(
+                    dead_letter, waits=_Quarantine(_quarantined(settings)).may_wait(dead_letter), whole=True
+                )
             )
         else:
-            _show(letter)
+            _show(dead_letter)
 
 
 @deadletter.command("redrive")
@@ -204,25 +214,25 @@ class _Quarantine:
         self._entries = {entry.name: entry for entry in quarantined}
         self._counts = dict.fromkeys(self._entries, 0)
 
-    def waits(self, letter: DeadLetterRecord | Unreadable) -> bool:
+    def waits(self, dead_letter: DeadLetterRecord | Unreadable) -> bool:
         """Whether a dead letter waits to be redriven."""
-        name = letter.content.table if isinstance(letter, DeadLetterRecord) else None
+        name = dead_letter.content.table if isinstance(dead_letter, DeadLetterRecord) else None
         entry = self._entries.get(name or "")
-        if entry is None or name is None or isinstance(letter, Unreadable):
+        if entry is None or name is None or isinstance(dead_letter, Unreadable):
             return False
-        if self._counts[name] == 0 and not is_first_waiting(letter, entry):
+        if self._counts[name] == 0 and not is_first_waiting(dead_letter, entry):
             return False
         self._counts[name] += 1
         return True
 
-    def may_wait(self, letter: DeadLetterRecord) -> bool:
+    def may_wait(self, dead_letter: DeadLetterRecord) -> bool:
         """Whether a dead letter waits, without having seen those before it."""
-        entry = self._entries.get(letter.content.table or "")
+        entry = self._entries.get(dead_letter.content.table or "")
         if entry is None:
             return False
         if entry.dead_letter is not None:
-            return letter.offset >= entry.dead_letter
-        return letter.content.offset >= entry.offset
+            return dead_letter.offset >= entry.dead_letter
+        return dead_letter.content.offset >= entry.offset
 
     def summary(self) -> Iterator[str]:
         """Say which tables are quarantined."""
@@ -233,7 +243,7 @@ class _Quarantine:
 
 
 def _fits(
-    letter: DeadLetterRecord | Unreadable,
+    dead_letter: DeadLetterRecord | Unreadable,
     *,
     service: str | None,
     table: str | None,
@@ -242,12 +252,12 @@ def _fits(
     since: datetime | None,
     until: datetime | None,
 ) -> bool:
-    time = letter.timestamp_ms
+    time = dead_letter.timestamp_ms
     if (since is not None and time < _ms(since)) or (until is not None and time >= _ms(until)):
         return False
-    if isinstance(letter, Unreadable):
-        return service is None and table is None and error is None and _begins(letter.key, key)
-    content = letter.content
+    if isinstance(dead_letter, Unreadable):
+        return service is None and table is None and error is None and _begins(dead_letter.key, key)
+    content = dead_letter.content
     wanted = ((service, content.service), (table, content.table), (error, content.error_class))
     return all(want is None or want == found for want, found in wanted) and _begins(content.key, key)
 
@@ -278,38 +288,38 @@ def _one_line(text: str) -> str:
     return plain if len(plain) <= _ERROR_WIDTH else plain[: _ERROR_WIDTH - 1] + "…"
 
 
-def _as_line(letter: DeadLetterRecord | Unreadable, *, waits: bool) -> str:
-    if isinstance(letter, Unreadable):
-        service, table, error = "?", "-", letter.error
-        key = letter.key
+def _as_line(dead_letter: DeadLetterRecord | Unreadable, *, waits: bool) -> str:
+    if isinstance(dead_letter, Unreadable):
+        service, table, error = "?", "-", dead_letter.error
+        key = dead_letter.key
     else:
-        content = letter.content
+        content = dead_letter.content
         service, table, key = content.service, content.table or "-", content.key
         error = f"{content.error_class}: {content.error}"
     state = "waits" if waits else "-"
-    head = f"{letter.offset:>8}  {_time(letter.timestamp_ms)}  {service:<9}  {state:<5}"
+    head = f"{dead_letter.offset:>8}  {_time(dead_letter.timestamp_ms)}  {service:<9}  {state:<5}"
     return f"{head}  {_key(key)}  {_one_line(table)}  {_one_line(error)}"
 
 
-def _as_json(letter: DeadLetterRecord | Unreadable, *, waits: bool, whole: bool = False) -> str:
-    head = {"letter": letter.offset, "time": _time(letter.timestamp_ms)}
-    if isinstance(letter, Unreadable):
-        head |= {"key": _key(letter.key), "unreadable": letter.error}
+def _as_json(dead_letter: DeadLetterRecord | Unreadable, *, waits: bool, whole: bool = False) -> str:
+    head = {"dead_letter": dead_letter.offset, "time": _time(dead_letter.timestamp_ms)}
+    if isinstance(dead_letter, Unreadable):
+        head |= {"key": _key(dead_letter.key), "unreadable": dead_letter.error}
         return printable_json(json.dumps(head, ensure_ascii=False))
-    record = asdict(letter.content)
+    record = asdict(dead_letter.content)
     value, context = record.pop("value"), record.pop("context")
-    record |= {"key": _key(letter.content.key), "waits": waits, "size": len(value)}
+    record |= {"key": _key(dead_letter.content.key), "waits": waits, "size": len(value)}
     if whole:
         record["value"] = base64.b64encode(value).decode()
         record["context"] = None if context is None else base64.b64encode(context).decode()
     return printable_json(json.dumps(head | record, ensure_ascii=False))
 
 
-def _show(letter: DeadLetterRecord) -> None:
-    content = letter.content
+def _show(dead_letter: DeadLetterRecord) -> None:
+    content = dead_letter.content
     fields = {
-        "letter": letter.offset,
-        "time": _time(letter.timestamp_ms),
+        "dead letter": dead_letter.offset,
+        "time": _time(dead_letter.timestamp_ms),
         "service": content.service,
         "read from": f"{content.topic}, offset {content.offset}",
         "key": _key(content.key),
@@ -321,6 +331,6 @@ def _show(letter: DeadLetterRecord) -> None:
         "size": f"{len(content.value)} bytes",
     }
     for name, value in fields.items():
-        click.echo(f"{name + ':':<11}{printable(str(value))}")
+        click.echo(f"{name + ':':<13}{printable(str(value))}")
     dump = hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False)
     click.echo(dump.decode("ascii").rstrip("\n"))

@@ -121,9 +121,9 @@ class _Rebuild:
             if later is None:
                 continue
             count += len(later)
-            letters = stage.output.groups.get((self.topics.deadletter, 0), ())
+            dead_letters = stage.output.groups.get((self.topics.deadletter, 0), ())
             if (found is None and self.last is not None) or any(
-                _whole_key(letter) == dead for letter in letters
+                _whole_key(dead_letter) == dead for dead_letter in dead_letters
             ):
                 found, missing = stage.state(), count
         return found, missing

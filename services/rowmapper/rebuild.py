@@ -114,9 +114,9 @@ class _Rebuild:
             at: self._tail(at[0], record) for at, record in last_records(kafka, ours, _is_in_order).items()
         }
         tails |= dict.fromkeys(self._emptied(ours, tails))
-        letter = last_whole(kafka, topics.deadletter, _is_ours)
-        if letter is not None:
-            tails[topics.deadletter, 0] = self._tail(topics.deadletter, letter)
+        dead_letter = last_whole(kafka, topics.deadletter, _is_ours)
+        if dead_letter is not None:
+            tails[topics.deadletter, 0] = self._tail(topics.deadletter, dead_letter)
         return tails
 
     def _emptied(self, topics: dict[str, int], tails: Container[Target]) -> set[Target]:
@@ -139,16 +139,16 @@ class _Rebuild:
 
     def _find_redriven(self) -> dict[str, tuple[_Order, int | None]]:
         """Give by table how far its dead letters were redriven, and the first that waits, if any."""
-        letters: dict[str, list[tuple[_Order, int]]] = {}
-        for letter in read_dead_letters(self._settings.kafka, self._registry, self._settings.source):
+        dead_letters: dict[str, list[tuple[_Order, int]]] = {}
+        for dead_letter in read_dead_letters(self._settings.kafka, self._registry, self._settings.source):
             if (
-                isinstance(letter, DeadLetterRecord)
-                and letter.content.service == "rowmapper"
-                and letter.content.table
+                isinstance(dead_letter, DeadLetterRecord)
+                and dead_letter.content.service == "rowmapper"
+                and dead_letter.content.table
             ):
-                order = EventKey.parse(letter.content.key).raw.order
-                letters.setdefault(letter.content.table, []).append((order, letter.offset))
-        if not letters:
+                order = EventKey.parse(dead_letter.content.key).raw.order
+                dead_letters.setdefault(dead_letter.content.table, []).append((order, dead_letter.offset))
+        if not dead_letters:
             return {}
         partitions = source_topics(self._admin, self._settings.source)
         rows = {name: count for name, count in partitions.items() if name.count(".") == 2}
@@ -157,9 +157,9 @@ class _Rebuild:
             tail = self._tail(topic, record)
             found[tail.table] = max(tail.order, found.get(tail.table, tail.order))
         return {
-            table: (order, next((offset for at, offset in letters[table] if at > order), None))
+            table: (order, next((offset for at, offset in dead_letters[table] if at > order), None))
             for table, order in found.items()
-            if table in letters
+            if table in dead_letters
         }
 
     # -- the state --------------------------------------------------------------------------------

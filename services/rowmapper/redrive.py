@@ -177,9 +177,9 @@ def _dead_letters_of(
 
     def watched() -> Iterator[DeadLetterRecord | Unreadable]:
         """Those of other tables may be many: no Kafka transaction waits for all of them."""
-        for letter in found:
+        for dead_letter in found:
             committer.tick()
-            yield letter
+            yield dead_letter
 
     return waiting_dead_letters(watched(), entry, parts.deserialize, settings.names.deadletter)
 
@@ -192,31 +192,31 @@ def waiting_dead_letters(
 ) -> Iterator[WaitingDeadLetter]:
     """Yield those of a table that wait; raises :class:`UserError` where one of them may be missing."""
     begun = False
-    for letter in dead_letters:
-        if isinstance(letter, Unreadable):
+    for dead_letter in dead_letters:
+        if isinstance(dead_letter, Unreadable):
             if not begun and entry.dead_letter is None:
                 continue
-            raise _unreadable(letter.offset, topic, letter.error, entry)
-        content = letter.content
+            raise _unreadable(dead_letter.offset, topic, dead_letter.error, entry)
+        content = dead_letter.content
         if content.service != "rowmapper" or content.table != entry.name:
             continue
         if not begun:
-            begun = is_first_waiting(letter, entry)
+            begun = is_first_waiting(dead_letter, entry)
             if not begun:
                 continue
         if content.context is None:
             raise UserError(
-                f"the dead letter at offset {letter.offset} of {topic} has no table map: it was "
+                f"the dead letter at offset {dead_letter.offset} of {topic} has no table map: it was "
                 "written by a version that could not redrive",
                 ExitCode.DATA,
             )
         try:
-            rows = _waiting_rows(letter, deserialize)
+            rows = _waiting_rows(dead_letter, deserialize)
             table_map = rows.table_map
         except (BinlogError, SingleObjectError) as error:
-            raise _unreadable(letter.offset, topic, str(error), entry) from error
+            raise _unreadable(dead_letter.offset, topic, str(error), entry) from error
         if (table_map.database, table_map.table) == (entry.database, entry.table):
-            yield WaitingDeadLetter(letter.offset, rows)
+            yield WaitingDeadLetter(dead_letter.offset, rows)
     if not begun and not entry.is_paused:
         raise UserError(
             f"the first dead letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
@@ -233,15 +233,20 @@ def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -
     )
 
 
-def _waiting_rows(letter: DeadLetterRecord, deserialize: EventDeserializer) -> WaitingRows:
+def _waiting_rows(dead_letter: DeadLetterRecord, deserialize: EventDeserializer) -> WaitingRows:
     """Make the events of a dead letter; their offsets are that of the dead letter in its topic."""
-    content = letter.content
+    content = dead_letter.content
     assert content.context is not None
     context = RowsContext.from_bytes(content.context)
     return WaitingRows(
         [
             Incoming(
-                letter.offset, letter.offset + 1, letter.timestamp_ms, content.key, value, deserialize(value)
+                dead_letter.offset,
+                dead_letter.offset + 1,
+                dead_letter.timestamp_ms,
+                content.key,
+                value,
+                deserialize(value),
             )
             for value in (*context.before, content.value)
         ],

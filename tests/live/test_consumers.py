@@ -121,9 +121,9 @@ def test_an_incompatible_schema_gets_another_topic(world):
         )
         world.wait_for_row("done")
     assert [row["after"]["id"] for row in world.rows("a")] == [1]
-    (letter,) = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
-    assert letter["table"] == name
-    assert "Give the table another topic with MILLRACE_TOPICS_NAMES" in letter["error"]
+    (dead_letter,) = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
+    assert dead_letter["table"] == name
+    assert "Give the table another topic with MILLRACE_TOPICS_NAMES" in dead_letter["error"]
     world.environment["MILLRACE_TOPICS_NAMES"] = f"{name}={name}_v2"
     command = [sys.executable, "-m", "millrace.cli", "deadletter", "redrive"]
     with world.service("rowmapper", command=command) as process:

@@ -78,7 +78,7 @@ def world(kafka, registry, mysql, source_name, tmp_path):
         yield made
 
 
-def letters(world):
+def dead_letters(world):
     return [
         deserialize(world.registry, message.value()) for message in world.messages(world.topics.deadletter)
     ]
@@ -94,7 +94,7 @@ def test_on_the_network(world):
     with world.services("reader", "decoder", "rowmapper"):
         world.wait_for_start()
         run(world, "CREATE TABLE a (id INT PRIMARY KEY, note VARCHAR(50)); CREATE TABLE done (id INT)")
-        for number, note in enumerate(("before", ONCE.decode(), "between", ALWAYS.decode(), "behind")):
+        for number, note in enumerate(("before", ONCE.decode(), "between", ALWAYS.decode(), "after")):
             run(world, f"INSERT INTO a VALUES ({number}, '{note}')")
         run(world, "INSERT INTO done VALUES (1)")
         world.wait_for_row("done")
@@ -102,16 +102,18 @@ def test_on_the_network(world):
     assert tamperer.changed >= 3, "the changed event was asked for again, and once more"
 
     # What was changed once came right when it was asked for again; the rest came right at once.
-    assert [row["after"]["note"] for row in world.rows("a")] == ["before", ONCE.decode(), "between", "behind"]
+    assert [row["after"]["note"] for row in world.rows("a")] == ["before", ONCE.decode(), "between", "after"]
     bad = [message for message in world.messages(world.topics.raw) if message.headers()]
     bad = [message for message in bad if dict(message.headers()).get("checksum") == b"bad"]
-    (letter,) = letters(world)
-    assert [message.key() for message in bad] == [letter["key"]]
-    assert letter["error_class"] == "BadChecksumError" or "hecksum" in letter["error"]
-    assert b"Xhanged always" in letter["value"]
-    data = next(path for path in world.server.binlog_files if path.name == letter["log_file"]).read_bytes()
-    theirs = data[letter["position"] : letter["position"] + len(letter["value"])]
-    assert letter["value"].replace(b"Xhanged", b"changed") == theirs
+    (dead_letter,) = dead_letters(world)
+    assert [message.key() for message in bad] == [dead_letter["key"]]
+    assert dead_letter["error_class"] == "BadChecksumError" or "hecksum" in dead_letter["error"]
+    assert b"Xhanged always" in dead_letter["value"]
+    data = next(
+        path for path in world.server.binlog_files if path.name == dead_letter["log_file"]
+    ).read_bytes()
+    theirs = data[dead_letter["position"] : dead_letter["position"] + len(dead_letter["value"])]
+    assert dead_letter["value"].replace(b"Xhanged", b"changed") == theirs
     assert "hecksum" in (world.folder / "reader.log").read_text()
 
 
@@ -164,8 +166,8 @@ def test_in_topics(world):
     with other_source(world, "raw", [*changed[: victim + 1], stray, *changed[victim + 1 :]]):
         with world.services("decoder", "rowmapper"):
             world.wait_for_row("done")
-        found = letters(world)
-        assert [letter["key"] for letter in found] == [raw[victim].key(), b"no key"]
+        found = dead_letters(world)
+        assert [dead_letter["key"] for dead_letter in found] == [raw[victim].key(), b"no key"]
         assert "hecksum" in found[0]["error"]
         assert "is not a raw key" in found[1]["error"]
         assert len(world.messages(world.topics.events)) == len(events) - 1
@@ -180,7 +182,7 @@ def test_in_topics(world):
     with other_source(world, "events", cut):
         with world.services("rowmapper"):
             world.wait_for_row("done")
-        (found,) = letters(world)
+        (found,) = dead_letters(world)
         assert (found["key"], found["offset"]) == (events[victim].key(), victim)
         assert found["service"] == "rowmapper"
         assert [row["after"]["id"] for row in world.rows("a")] == [0, 1, 2, 4, 5]

@@ -76,20 +76,22 @@ def quarantine(world):
 def test_a_quarantined_table_is_redriven(world):
     count = quarantine(world)
     table = f"{world.database}.plain"
-    letters = [json.loads(line) for line in deadletter(world, "list", "--json").stdout.splitlines()]
-    assert len(letters) == count
-    assert {(letter["table"], letter["waits"], letter["service"]) for letter in letters} == {
-        (table, True, "rowmapper")
-    }
+    dead_letters = [json.loads(line) for line in deadletter(world, "list", "--json").stdout.splitlines()]
+    assert len(dead_letters) == count
+    assert {
+        (dead_letter["table"], dead_letter["waits"], dead_letter["service"]) for dead_letter in dead_letters
+    } == {(table, True, "rowmapper")}
     listed = deadletter(world, "list", "--waiting", "--limit", "2", "--table", table).stdout.splitlines()
     assert len(listed) == 3
-    assert f"{table} is quarantined since {letters[0]['key']}, {count} dead letters wait" in listed[-1]
+    assert f"{table} is quarantined since {dead_letters[0]['key']}, {count} dead letters wait" in listed[-1]
     assert deadletter(world, "list", "--service", "decoder", "--json").stdout == ""
-    shown = deadletter(world, "show", str(letters[0]["letter"])).stdout
-    assert f"table:     {table}" in shown
+    shown = deadletter(world, "show", str(dead_letters[0]["dead_letter"])).stdout
+    assert f"table:       {table}" in shown
     assert "SchemaMismatchError" in shown
-    whole = deadletter(world, "show", str(letters[0]["letter"]), "--format", "bytes", text=False).stdout
-    assert len(whole) == letters[0]["size"]
+    whole = deadletter(
+        world, "show", str(dead_letters[0]["dead_letter"]), "--format", "bytes", text=False
+    ).stdout
+    assert len(whole) == dead_letters[0]["size"]
     refused = deadletter(world, "redrive", "no.table", code=2).stderr
     assert refused == (
         f"error: no.table is not a quarantined table of {world.source}; quarantined are: {table}\n"
@@ -97,7 +99,7 @@ def test_a_quarantined_table_is_redriven(world):
 
     # Nothing is fixed yet.
     failed = deadletter(world, "redrive", table, code=7).stderr
-    assert f"error: {table} stays quarantined from {letters[0]['key']} on: " in failed
+    assert f"error: {table} stays quarantined from {dead_letters[0]['key']} on: " in failed
     assert "5 columns in the catalog, but 4 in the table map" in failed
     assert len(rowmapper_state(world).quarantined) == 1
 

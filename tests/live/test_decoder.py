@@ -225,10 +225,10 @@ def test_what_cannot_be_decoded_is_a_dead_letter_whole(world: World, log: Path) 
     world.write_raw(pieces)
     world.decode_all()
     assert len(world.records(world.topics.events)) == len(pieces) - 3
-    letters = world.records(world.topics.deadletter)
-    assert [letter.key() for letter in letters] == [pieces[20][0], b"no key", pieces[40][0]]
+    dead_letters = world.records(world.topics.deadletter)
+    assert [dead_letter.key() for dead_letter in dead_letters] == [pieces[20][0], b"no key", pieces[40][0]]
     with SchemaRegistry(RegistrySettings(url=world.registry_url)) as registry:
-        first, second, third = (deserialize(registry, letter.value()) for letter in letters)
+        first, second, third = (deserialize(registry, dead_letter.value()) for dead_letter in dead_letters)
     assert first["value"] == damaged
     assert first["error_class"] == "ChecksumError"
     assert (first["service"], first["topic"], first["offset"]) == ("decoder", world.topics.raw, 20)
@@ -244,8 +244,8 @@ def test_the_head_of_the_raw_topic_is_gone(world: World, log: Path) -> None:
     first, second = raw_pieces(log, "log.000001")[500:], raw_pieces(log, "log.000002")
     world.write_raw(first + second)
     world.decode_all()
-    letters = [letter.key() for letter in world.records(world.topics.deadletter)]
-    assert letters == [key for key, _, _ in first]
+    dead_letters = [dead_letter.key() for dead_letter in world.records(world.topics.deadletter)]
+    assert dead_letters == [key for key, _, _ in first]
     keys = [message.key() for message in world.records(world.topics.events)]
     assert keys == [key + b":0" for key, _, _ in second]
 

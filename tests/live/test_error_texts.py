@@ -87,7 +87,7 @@ def place(kafka: Kafka, registry: Registry, source_name: str) -> World:
 
 
 @pytest.fixture
-def letter(place: World) -> Iterator[bytes]:
+def dead_letter(place: World) -> Iterator[bytes]:
     """A dead letter as the decoder writes it."""
     with SchemaRegistry(RegistrySettings(url=place.registry_url)) as registry:
         serialize = RecordSerializer(registry, place.topics.deadletter, "DeadLetter")
@@ -109,20 +109,20 @@ def letter(place: World) -> Iterator[bytes]:
         )
 
 
-def test_records_that_are_no_dead_letters(place: World, letter: bytes) -> None:
+def test_records_that_are_no_dead_letters(place: World, dead_letter: bytes) -> None:
     topic = place.topics.deadletter
     place.write(
         topic,
         (b"a", b"nonsense", None),
         (b"b", b"", None),
-        (KEY, letter[:-3], None),
-        (KEY, letter + b"xx", None),
-        (b"other", letter, None),
+        (KEY, dead_letter[:-3], None),
+        (KEY, dead_letter + b"xx", None),
+        (b"other", dead_letter, None),
         (b"c", wire_prefix(999_999) + b"x", None),
         (b"d", b"second", "1/2"),
         (b"e", b"first", "0/2"),
         (b"e", b"first again", "0/2"),
-        (KEY, letter, None),
+        (KEY, dead_letter, None),
     )
     lines = place.command("deadletter", "list", code=0).output.splitlines()
     found = {int(line.split()[0]): line.partition("  -      ")[2] or line for line in lines}
@@ -227,15 +227,15 @@ def test_a_definition_that_cannot_be_read(place: World) -> None:
     assert caught.value.exit_code is ExitCode.DATA
 
 
-def test_records_that_nobody_can_read(place: World, letter: bytes, mysql: MySQL) -> None:
+def test_records_that_nobody_can_read(place: World, dead_letter: bytes, mysql: MySQL) -> None:
     """Beside them others are read; where all are needed, the first one is named."""
     database, topics = place.topics.source.replace("-", "_"), place.topics
     rows = topics.table(database, "t")
     ensure_topics(connect(place.settings), TopicsSettings(), {rows: "table"})
     unknown = wire_prefix(999_999) + b"x"
     for topic in (topics.events, rows):
-        place.write(topic, (b"\0\0", b"nonsense", None), (KEY, unknown, None), (KEY, letter[:-3], None))
-    place.write(rows, (KEY, letter, None))
+        place.write(topic, (b"\0\0", b"nonsense", None), (KEY, unknown, None), (KEY, dead_letter[:-3], None))
+    place.write(rows, (KEY, dead_letter, None))
     found = [json.loads(line) for line in place.command("topic", rows, code=0).output.splitlines()]
     assert found[0]["key"]["unreadable"] == "0000 is not 00 and a schema id, Confluent's wire format"
     assert found[0]["value"] == "nonsense"

@@ -338,6 +338,8 @@ def test_definition_that_is_out_of_date_quarantines_the_table(world):
             world.wait_for_row("done")
         assert [row["after"]["id"] for row in world.rows("plain")] == [1]
         assert len(world.rows("pair")) == 1
-        letters = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
-        assert [letter["table"] for letter in letters] == [f"{world.database}.plain"] * 2
-        assert letters[0]["error_class"] == "SchemaMismatchError"
+        dead_letters = [
+            deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)
+        ]
+        assert [dead_letter["table"] for dead_letter in dead_letters] == [f"{world.database}.plain"] * 2
+        assert dead_letters[0]["error_class"] == "SchemaMismatchError"

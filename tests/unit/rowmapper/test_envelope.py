@@ -202,5 +202,5 @@ def test_a_redriven_row_says_when_it_was_made():
     found.topics["t.shop.a"] = found.refused["t.shop.a-value"] = TableRefusedError("no")
     found.run()
     assert found.state.quarantined
-    (letter,) = (value for _, value in found.read("t.deadletter"))
-    assert RowsContext.from_bytes(letter["context"]).committed_us == COMMITTED_US
+    (dead_letter,) = (value for _, value in found.read("t.deadletter"))
+    assert RowsContext.from_bytes(dead_letter["context"]).committed_us == COMMITTED_US

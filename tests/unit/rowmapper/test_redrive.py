@@ -27,7 +27,7 @@ WRONG = definition("a", "id", "note", "more")
 RIGHT = definition("a", "id", "note", position=1_000_000)
 
 
-def letters(made_world, start=0):
+def dead_letters(made_world, start=0):
     """The dead letters that are committed; a record's place in the list is its offset."""
     joiner = ChunkJoiner()
     for offset, (key, value, headers) in enumerate(made_world.records(TOPIC)):
@@ -53,7 +53,7 @@ def redriven(made_world, found=None):
     (entry,) = publisher.quarantine.tables
     outcome = Redriven("shop.a")
     waiting = waiting_dead_letters(
-        letters(made_world, entry.dead_letter or 0) if found is None else found,
+        dead_letters(made_world, entry.dead_letter or 0) if found is None else found,
         entry,
         EventDeserializer(),
         TOPIC,
@@ -169,7 +169,7 @@ def test_counts_of_the_transactions_cover_all_rows():
 
 def test_a_dead_letter_that_still_fails_keeps_its_place():
     made, result = quarantined()
-    number = len(list(letters(result)))
+    number = len(list(dead_letters(result)))
     outcome = redriven(result)
     assert outcome.dead_letters == 0
     key, reason = outcome.failed
@@ -177,7 +177,7 @@ def test_a_dead_letter_that_still_fails_keeps_its_place():
     assert "3 columns in the catalog, but 2 in the table map" in reason
     made.begin().insert("a", (8, "")).commit()
     result.run()
-    assert len(list(letters(result))) == number + 1
+    assert len(list(dead_letters(result))) == number + 1
     result.catalog = [RIGHT]
     redriven(result)
     assert notes(result) == [*EXPECTED, ("c", 8)]
@@ -188,7 +188,7 @@ def test_what_was_redriven_before_a_failure_stays_so():
     made.begin().insert("a", (3, "z")).commit()
     result = world(made, catalog=[WRONG])
     result.catalog = [RIGHT]
-    found = list(letters(result))
+    found = list(dead_letters(result))
     outcome = redriven(result, iter([found[0], with_wider_table(found[1]), found[2]]))
     assert (outcome.dead_letters, outcome.rows) == (1, 1)
     assert "2 columns in the catalog, but 3 in the table map" in outcome.failed[1]
@@ -199,11 +199,11 @@ def test_what_was_redriven_before_a_failure_stays_so():
     assert [record["status"] for _, record in result.read("t.transactions")] == ["BEGIN", "END"] * 3
 
 
-def with_wider_table(letter):
-    context = RowsContext.from_bytes(letter.content.context)
+def with_wider_table(dead_letter):
+    context = RowsContext.from_bytes(dead_letter.content.context)
     wider = log(named=False).table_map("a", columns=3).topic.records[-1].value
     changed = dataclasses.replace(context, before=(wider,)).to_bytes()
-    return dataclasses.replace(letter, content=dataclasses.replace(letter.content, context=changed))
+    return dataclasses.replace(dead_letter, content=dataclasses.replace(dead_letter.content, context=changed))
 
 
 @pytest.mark.usefixtures("settle_often")
@@ -246,14 +246,14 @@ def test_a_transaction_published_in_part_is_completed_first(commits):
     result.run()
     assert notes(result) == [("c", number) for number in range(5)]
     assert [value["after"]["column_1"] for _, value in result.read("t.shop.b")] == [1, 10, 11, 12, 13, 14]
-    assert len(list(letters(result))) == 5
+    assert len(list(dead_letters(result))) == 5
 
 
 def test_rows_of_which_some_were_published():
     """The table was quarantined in the middle of an event: the others follow, numbered after them."""
     made = log(named=False).begin().insert("a", *((n, "x") for n in range(8))).commit()
     result = world(made, catalog=[WRONG])
-    (found,) = letters(result)
+    (found,) = dead_letters(result)
     context = dataclasses.replace(RowsContext.from_bytes(found.content.context), row=3, records=4)
     content = dataclasses.replace(found.content, context=context.to_bytes())
     result.catalog = [RIGHT]
@@ -290,7 +290,7 @@ def refused(found):
     _, result = quarantined()
     result.catalog = [RIGHT]
     with pytest.raises(UserError) as caught:
-        redriven(result, iter(found(list(letters(result)))))
+        redriven(result, iter(found(list(dead_letters(result)))))
     assert result.state.quarantined
     return caught.value.message
 
@@ -344,7 +344,7 @@ def test_a_table_that_is_paused(cut_every):
     result.run()
     assert notes(result) == [("c", 1)]
     assert notes(result, "b") == [("c", 9)]
-    assert {letter.content.error_class for letter in letters(result)} == {"Paused"}
+    assert {dead_letter.content.error_class for dead_letter in dead_letters(result)} == {"Paused"}
     outcome = redriven(result)
     assert (outcome.dead_letters, outcome.failed) == (2, None)
     made.begin().insert("a", (4, "")).commit()

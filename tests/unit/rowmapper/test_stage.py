@@ -106,8 +106,8 @@ def test_a_fragment_is_missing():
     made = log().begin().fragments("a", (1, "x" * 50), lost=2).insert("a", (2, "y")).commit()
     result = world(made)
     assert notes(result) == [("c", 2)]
-    letters = [value["error"] for _, value in result.read("t.deadletter")]
-    assert any("fragment 3 of" in letter for letter in letters)
+    dead_letters = [value["error"] for _, value in result.read("t.deadletter")]
+    assert any("fragment 3 of" in dead_letter for dead_letter in dead_letters)
 
 
 def test_open_transaction_waits():
@@ -174,8 +174,8 @@ def test_xa_commit_publishes_what_was_prepared():
 
 def test_xa_commit_of_the_unknown_goes_to_the_dead_letters():
     result = world(log().xa("COMMIT", "lost"))
-    ((_, letter),) = result.read("t.deadletter")
-    assert "prepared before" in letter["error"]
+    ((_, dead_letter),) = result.read("t.deadletter")
+    assert "prepared before" in dead_letter["error"]
 
 
 def test_abandoned_transaction_is_dropped():
@@ -238,7 +238,7 @@ def test_a_sign_that_is_not_known_is_not_guessed():
         assert value[image]["column_1"] is None
         (note,) = value["unrepresentable"]
         assert (note["image"], note["column"], note["text"]) == (image, "column_1", "-1 (4294967295)")
-    assert [letter["table"] for _, letter in result.read("t.deadletter")] == []
+    assert [dead_letter["table"] for _, dead_letter in result.read("t.deadletter")] == []
     known = world(made, catalog=[definition("a", "id", "note")])
     assert [(value["after"] or value["before"])["id"] for _, value in known.read("t.shop.a")] == [7, -1, -1]
 
@@ -248,9 +248,9 @@ def test_table_that_contradicts_its_definition_is_quarantined_for_good():
     made.begin().insert("a", (3, "y")).insert("b", (4, "")).commit()
     result = world(made, catalog=[definition("a", "id", "note", "more")])
     assert notes_by_position(result, "b") == [2, 4]
-    letters = result.read("t.deadletter")
-    assert [letter["table"] for _, letter in letters] == ["shop.a", "shop.a"]
-    assert [key for key, _ in letters] == [
+    dead_letters = result.read("t.deadletter")
+    assert [dead_letter["table"] for _, dead_letter in dead_letters] == ["shop.a", "shop.a"]
+    assert [key for key, _ in dead_letters] == [
         record.key.decode() for record in made.topic.records if is_rows(record, b"a")
     ]
     result.catalog = []
