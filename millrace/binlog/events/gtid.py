@@ -16,6 +16,7 @@ from millrace.binlog.declaration import (
     When,
     abstract_event,
     body,
+    declared_fields,
     event,
     item,
     post_header,
@@ -267,20 +268,6 @@ _SERIALIZATION_VERSION = 1
 _SID, _TAG = 1, 3
 _SIGNED = frozenset({2, 4, 5})
 _REQUIRED = frozenset({0, 1, 2, 3})
-_NAMES = (
-    "gtid_flags",
-    "sid",
-    "gno",
-    "tag",
-    "last_committed",
-    "sequence_number",
-    "immediate_commit_timestamp",
-    "original_commit_timestamp",
-    "transaction_length",
-    "immediate_server_version",
-    "original_server_version",
-    "commit_group_ticket",
-)
 
 
 @event(EventType.GTID_TAGGED_LOG_EVENT, role=Role.GTID, post_header_lengths=(0,))
@@ -365,6 +352,10 @@ class GtidTaggedLogEvent(TransactionIdEvent):
         while len(version) + len(pack_varint(size)) + len(content) != size:
             size += 1
         return version + pack_varint(size) + content
+
+
+_NAMES = tuple(field.name for field in declared_fields(GtidTaggedLogEvent))[:-2]
+"""The fields of the message, whose ids are their places."""
 
 
 def _read_tagged_field(field: int, data: bytes, offset: int, end: int) -> tuple[int | bytes | str, int]:
