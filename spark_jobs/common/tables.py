@@ -43,14 +43,6 @@ from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
 from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
 
-_PLAIN_OPTIONS: Final = {
-    "decimal": ("decimal", "string"),
-    "temporal": ("logical",),
-    "bit": ("bytes",),
-    "binary": ("bytes",),
-}
-"""Settings with which a row topic has values as they are, or in a form that says the same."""
-
 _PLACE: Final = re.compile(r"(?:([0-9]+):)?([^:]+\.[0-9]+):([0-9]+)")
 _UNIT_SCHEMA: Final = (
     "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string, inside boolean, "
