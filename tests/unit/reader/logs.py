@@ -6,11 +6,13 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from millrace.avro.service_state import ReaderState
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
+from services.reader.exclusion import RawExclusion
 from services.reader.metrics import ReaderMetrics
 from services.reader.stage import RawStage
 
@@ -156,10 +158,13 @@ def parts(data: bytes, size: int) -> list[EventPiece]:
     ]
 
 
-def make(kafka: Recorder, *, retry_checksums: bool = False) -> Writer:
+def make(kafka: Recorder, *patterns: str, retry_checksums: bool = False) -> Writer:
+    """Make a writer that continues where Kafka says; tables of ``patterns`` are left out."""
     state = None if kafka.state is None else ReaderState.from_bytes(kafka.state)
-    metrics = ReaderMetrics(CollectorRegistry())
-    return Writer(RawStage("s.raw", LIMIT, metrics, state, retry_checksums=retry_checksums), kafka)
+    metrics, exclusion = ReaderMetrics(CollectorRegistry()), RawExclusion(patterns) if patterns else None
+    return Writer(
+        RawStage("s.raw", LIMIT, metrics, state, retry_checksums=retry_checksums, exclusion=exclusion), kafka
+    )
 
 
 def resume(writer: Writer, log: Log) -> list[bytes]:
@@ -175,3 +180,25 @@ def take(writer: Writer, log: Log, piece_size: int, count: int | None = None) ->
     pieces = [piece for data in resume(writer, log) for piece in parts(data, piece_size)]
     for piece in pieces[:count]:
         writer.write([piece])
+
+
+STOPS = st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), max_size=6)
+"""After how many pieces it stops, whether with a commit before, and whether it is the process or the link."""
+
+
+def take_with_stops(
+    log: Log, kafka: Recorder, piece_size: int, stops: list[tuple[int, bool, bool]], *patterns: str
+) -> Writer:
+    """Write the whole log, with stops on the way."""
+    writer = make(kafka, *patterns)
+    for count, commit, process in stops:
+        take(writer, log, piece_size, count)
+        if commit:
+            writer.commit()
+        if process:
+            kafka.open, kafka.pending = [], False
+            writer = make(kafka, *patterns)
+    for data in resume(writer, log):
+        writer.write(parts(data, piece_size))
+    writer.checkpoint()
+    return writer

@@ -5,9 +5,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
-from millrace.avro.service_state import ReaderState
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import IgnorableLogEvent
 from millrace.binlog.state import StreamState
@@ -16,11 +14,8 @@ from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.runtime.errors import UserError
 from millrace.selection.tables import is_excluded
-from services.reader.exclusion import RawExclusion
-from services.reader.metrics import ReaderMetrics
-from services.reader.stage import RawStage
 
-from .logs import LIMIT, Log, Recorder, Writer, event, resume, take, whole
+from .logs import STOPS, Log, Recorder, event, make, resume, take, take_with_stops, whole
 
 WORD = b"the secret word "
 OTHER = b"known to all    "
@@ -76,14 +71,6 @@ def sample() -> Log:
     return log
 
 
-def make(kafka: Recorder, *patterns: str, retry_checksums: bool = False) -> Writer:
-    state = None if kafka.state is None else ReaderState.from_bytes(kafka.state)
-    metrics, exclusion = ReaderMetrics(CollectorRegistry()), RawExclusion(patterns)
-    return Writer(
-        RawStage("s.raw", LIMIT, metrics, state, retry_checksums=retry_checksums, exclusion=exclusion), kafka
-    )
-
-
 def events_of(kafka: Recorder) -> dict[int, tuple[bytes, list[dict[str, bytes]]]]:
     """By position: the bytes that came of an event, and the headers of its records."""
     found: dict[int, tuple[bytes, list[dict[str, bytes]]]] = {}
@@ -113,25 +100,13 @@ def assert_blanked(log: Log, kafka: Recorder) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    piece_size=st.integers(150, 3000),
-    stops=st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), max_size=6),
-)
+@given(piece_size=st.integers(150, 3000), stops=STOPS)
 def test_wherever_it_stops_the_same_events_are_blanked(
     piece_size: int, stops: list[tuple[int, bool, bool]]
 ) -> None:
     """Between the TABLE_MAP and the rows, too, where a connection by position brings the rows alone."""
     log, kafka = sample(), Recorder()
-    writer = make(kafka, "shop.secret")
-    for count, commit, process in stops:
-        take(writer, log, piece_size, count)
-        if commit:
-            writer.commit()
-        if process:
-            kafka.open, kafka.pending = [], False
-            writer = make(kafka, "shop.secret")
-    take(writer, log, piece_size)
-    writer.checkpoint()
+    writer = take_with_stops(log, kafka, piece_size, stops, "shop.secret")
     assert_blanked(log, kafka)
     state = writer.state
     assert state is not None

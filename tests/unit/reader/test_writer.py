@@ -26,7 +26,20 @@ from millrace.mysql.position import PositionTracker
 from services.reader.event_cutter import OtherBytesError
 from services.reader.stage import BadChecksumError
 
-from .logs import GTID_PREFIX, LIMIT, Log, Recorder, Writer, event, make, parts, resume, take, whole
+from .logs import (
+    GTID_PREFIX,
+    LIMIT,
+    STOPS,
+    Log,
+    Recorder,
+    Writer,
+    event,
+    make,
+    parts,
+    resume,
+    take_with_stops,
+    whole,
+)
 
 pytestmark = pytest.mark.usefixtures("either_codec")
 
@@ -82,26 +95,12 @@ def test_records_of_a_log() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    piece_size=st.integers(150, 1500),
-    stops=st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=6),
-)
+@given(piece_size=st.integers(150, 1500), stops=STOPS)
 def test_wherever_it_stops_nothing_is_missing_and_nothing_twice(
     piece_size: int, stops: list[tuple[int, bool, bool]]
 ) -> None:
-    """A stop comes after some pieces; with or without a commit before; of the process or of the link."""
     log, kafka = sample(), Recorder()
-    writer = make(kafka)
-    for count, commit, process in stops:
-        take(writer, log, piece_size, count)
-        if commit:
-            writer.commit()
-        if process:
-            kafka.open, kafka.pending = [], False
-            writer = make(kafka)
-    for data in resume(writer, log):
-        writer.write(parts(data, piece_size))
-    writer.checkpoint()
+    writer = take_with_stops(log, kafka, piece_size, stops)
     assert records_of(kafka) == expected(log)
     state = state_of(writer)
     assert (state.position, state.gtid_set, state.open_gtid) == (log.end, f"{GTID_PREFIX}:1-3", None)
