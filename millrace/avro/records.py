@@ -67,10 +67,10 @@ class RecordSerializer:
         """Give what stands before and after a field of ``size`` bytes that is too large to be held."""
         fields = self._fields
         at = [name for name, _ in fields].index(field)
-        before, behind = (
+        before, after = (
             b"".join(write(record[name]) for name, write in part) for part in (fields[:at], fields[at + 1 :])
         )
-        return self._prefix + before + long(size), behind
+        return self._prefix + before + long(size), after
 
 
 class TransactionSerializer:

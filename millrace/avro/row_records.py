@@ -612,15 +612,15 @@ class RowsEventWriter:
         place, pack, start = self._place, self._encoder.pack, self._start
         rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
         now = place.now_us
-        behind = pack("LLLbs", now // 1000, now, now * 1000, _SOME, place.transaction)
+        end = pack("LLLbs", now // 1000, now, now * 1000, _SOME, place.transaction)
         if operation is RowsOperation.WRITE:
             made = _INSERT if place.snapshot == LOGGED else _READ
-            return ((start, rest + made + behind, _NULL + self._after_missing),)
-        delete = start, rest + _DELETE + behind, self._before_missing + _NULL
+            return ((start, rest + made + end, _NULL + self._after_missing),)
+        delete = start, rest + _DELETE + end, self._before_missing + _NULL
         if operation is RowsOperation.DELETE:
             return (delete,)
-        update = start, rest + _UPDATE + behind, self._before_missing + self._after_missing
-        return update, delete, (start, rest + _INSERT + behind, _NULL + self._after_missing)
+        update = start, rest + _UPDATE + end, self._before_missing + self._after_missing
+        return update, delete, (start, rest + _INSERT + end, _NULL + self._after_missing)
 
     def _one_sided(self, frame: _Frame, rows: Iterable[Row], side: int) -> None:
         if not self._lost and not self._left_out:
@@ -641,7 +641,7 @@ class RowsEventWriter:
         writers = self._after if side else self._before
         lead = self._encoder.prefix + (_NULL + _SOME if side else _SOME)
         start, end, missing = frame
-        behind = start if side else _NULL + start
+        after_image = start if side else _NULL + start
         rest = _NULL + missing
         total, collection, first = self._place.total_order, self._place.collection_order, self._first
         for number, row in enumerate(rows):
@@ -649,7 +649,7 @@ class RowsEventWriter:
             assert values is not None
             image = join([write(value) for write, value in zip(writers, values, strict=True)])
             orders = long(first + number), end, long(total + number), long(collection + number)
-            value = join((lead, image, behind, *orders, rest))
+            value = join((lead, image, after_image, *orders, rest))
             if len(value) > small and (too_much := self._encoder.excess(value)) > 0:
                 value = self._shortened(frame, number, *row, too_much)
             self.records.append((key(values, None), value))

@@ -245,7 +245,7 @@ def _start_of(data: bytes) -> StartEncryptionEvent:
 
 
 def _ignorable(data: bytes) -> bytes:
-    """Set IGNORABLE_F in a START_ENCRYPTION, and put its checksum right if it has one."""
+    """Set IGNORABLE_F in a START_ENCRYPTION, and compute its checksum again if it has one."""
     marked = data[:17] + bytes([data[17] | HeaderFlag.IGNORABLE_F]) + data[18:]
     if len(marked) != _START_ENCRYPTION_END + CHECKSUM_LENGTH:
         return marked

@@ -182,8 +182,8 @@ class Filter:
             return True
         named = record.path == self._first_path if start.file is None else record.file == start.file
         # In a log that follows the one with the position, everything is after it.
-        behind = start.file is None and not named
-        self._started = behind or (named and record.position >= start.position)
+        after = start.file is None and not named
+        self._started = after or (named and record.position >= start.position)
         return self._started
 
     def _beyond_stop(self, record: LogRecord, timestamp: int) -> bool:

@@ -136,13 +136,12 @@ def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
                 f"{names[-1]}: compare with a folder that has a copy of it",
                 ExitCode.SOURCE,
             )
-        at, event = "", 0
-        behind = 0
+        at, event, passed = "", 0, 0
         for name, start, piece in server.pieces(file, position):
             if piece.first or (name, start) != (at, event):
-                at, event, behind = name, start, 0
-            yield Piece(name, start + behind, piece.data, start)
-            behind += len(piece.data)
+                at, event, passed = name, start, 0
+            yield Piece(name, start + passed, piece.data, start)
+            passed += len(piece.data)
 
     return read
 

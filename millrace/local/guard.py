@@ -44,7 +44,7 @@ def descendants(root: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                # The command in parentheses may hold anything; the parent is the second field behind it.
+                # The command in parentheses may hold anything; the parent is the second field after it.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 parents.setdefault(int(fields[1]), []).append(int(entry.name))
     found: list[int] = []

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     event: int | None = None
     excluded: bool = False
 
-    def behind(self, size: int) -> "Piece":
+    def after(self, size: int) -> "Piece":
         """Return what is left after ``size`` bytes."""
         return self._replace(position=self.position + size, data=self.data[size:])
 
@@ -146,7 +146,7 @@ def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece
                 outcome.excluded += size
             else:
                 outcome.bytes += size
-            ours, theirs = ours.behind(size), theirs.behind(size)
+            ours, theirs = ours.after(size), theirs.after(size)
             outcome.last = ours.place
     return outcome
 

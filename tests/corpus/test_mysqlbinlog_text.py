@@ -106,7 +106,7 @@ _MYSQL = (
 _MARIADB = ("mariadb102", "mariadb105", "mariadb1011", "mariadb118", "mariadb1011-nocrc-minimal")
 
 
-def _without_rows_behind_geometry(lines: Lines, *, nulls: bool = True) -> Lines:
+def _without_rows_after_geometry(lines: Lines, *, nulls: bool = True) -> Lines:
     """Leave out the columns of a row from its first GEOMETRY on, and the further rows of the event.
 
     ``nulls`` says that the program does not print NULL of the type either.
@@ -148,12 +148,12 @@ _named_alike = _replaced(rb"'[^']*SQL_LOAD_MB-\w+-\w+'", b"'SQL_LOAD'")
 _SAMPLE_DIFFERENCES = (
     _Difference(
         "MySQL's program does not know GEOMETRY, and stops in the middle of the event",
-        _without_rows_behind_geometry,
+        _without_rows_after_geometry,
         lambda sample, _log: sample in _MYSQL and sample not in _MYSQL_5,
     ),
     _Difference(
         "up to 5.6 it prints NULL of the type",
-        partial(_without_rows_behind_geometry, nulls=False),
+        partial(_without_rows_after_geometry, nulls=False),
         _in(*_MYSQL_5),
     ),
     _Difference(
@@ -177,7 +177,7 @@ _SAMPLE_DIFFERENCES = (
         _in("mysql55"),
     ),
     _Difference(
-        "5.5 prints the byte behind the name of a variable that is NULL",
+        "5.5 prints the byte after the name of a variable that is NULL",
         _replaced(rb"^(SET @`\w+)[\x00-\x1f]`:=NULL", rb"\1`:=NULL"),
         _in("mysql55"),
     ),

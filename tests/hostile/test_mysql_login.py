@@ -71,7 +71,7 @@ def not_in_packets(data: bytes) -> Callable[[MysqlServer, Peer], None]:
     [
         pytest.param(greeting(b""), id="empty"),
         pytest.param(greeting(b"\x0a8."), id="short"),
-        pytest.param(greeting(b"\x0a8.0.15\0\1\0\0\0saltsalt\0\xff\xff"), id="cut behind the capabilities"),
+        pytest.param(greeting(b"\x0a8.0.15\0\1\0\0\0saltsalt\0\xff\xff"), id="cut after the capabilities"),
         pytest.param(greeting(b"\x093.20.0\0\1\0\0\0saltsalt\0"), id="protocol 9"),
         pytest.param(greeting(b"\xff"), id="an error of one byte"),
         pytest.param(greeting(b"\xff\x10\x04#\xff\xfe\xfd\xfc\xfbwhat?"), id="an error with a garbled state"),

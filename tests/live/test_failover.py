@@ -24,7 +24,7 @@ from .replication import replicate
 from .rows_world import RowsWorld
 
 Server = MySQL | MariaDB
-STALL = b"the proxy stalls behind this row"
+STALL = b"the proxy stalls after this row"
 
 
 @contextmanager

@@ -195,6 +195,6 @@ class EventSerializer:
         whole = self(replace(decoded, event=event), *place, step, table)
         fields = declared_fields(type(event))
         following = itertools.dropwhile(lambda each: each.name != field, fields)
-        _, *after = (_field_writer(each)(getattr(event, each.name)) for each in following)
-        behind = b"".join(after)
-        return whole[: len(whole) - len(behind) - len(_write_bytes(b""))] + long(size), behind
+        _, *rest = (_field_writer(each)(getattr(event, each.name)) for each in following)
+        after = b"".join(rest)
+        return whole[: len(whole) - len(after) - len(_write_bytes(b""))] + long(size), after

@@ -104,7 +104,7 @@ class Timestamp(NamedTuple):
 
 
 def fraction_text(microsecond: int, digits: int) -> str:
-    """Write the fraction of a second behind its point; nothing for no digits."""
+    """Write the fraction of a second after its point; nothing for no digits."""
     return f".{microsecond:06d}"[: digits + 1] if digits else ""
 
 

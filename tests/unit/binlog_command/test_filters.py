@@ -102,8 +102,8 @@ def test_damage_outside_of_what_is_asked_for_does_not_matter(tmp_path: Path) -> 
     data[1600] ^= 1
     damaged = tmp_path / "mysql.000001"
     damaged.write_bytes(data)
-    behind = ("--start-position", "1859")
-    assert listed(*behind, str(damaged)) == listed(*behind, MYSQL)
+    after = ("--start-position", "1859")
+    assert listed(*after, str(damaged)) == listed(*after, MYSQL)
     before = ("--stop-position", "1513")
     assert listed(*before, str(damaged)) == listed(*before, MYSQL)
 

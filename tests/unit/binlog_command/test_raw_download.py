@@ -166,7 +166,7 @@ def test_a_copy_goes_on_wherever_it_was_cut(
         pytest.param(b"\xfebin" + PRECIOUS, id="magic bytes alone"),
         pytest.param("another log", id="another log"),
         pytest.param("another tail", id="another last event"),
-        pytest.param("zeros", id="zeros behind the events"),
+        pytest.param("zeros", id="zeros after the events"),
         pytest.param("more events", id="more events than the server has"),
         pytest.param("more", id="more than the server has"),
     ],
