@@ -67,9 +67,8 @@ cdef struct Head:
     Py_ssize_t event  # where it begins
 
 
-cdef inline Head read_head(Source* source) noexcept nogil:
+cdef inline void read_head(Source* source, Head* head) noexcept nogil:
     # Bad where it has extra headers, or an extra post-header: such a record is for the reference.
-    cdef Head head
     head.log_file = read_span(source)
     head.position = read_long(source)
     head.sub_index = read_long(source)
@@ -95,7 +94,6 @@ cdef inline Head read_head(Source* source) noexcept nogil:
     head.database = read_nullable_span(source)
     head.table = read_nullable_span(source)
     head.event = source.at
-    return head
 
 
 cdef inline int remember(dict known, bytes key, made, Py_ssize_t most, Py_ssize_t largest) except -1:

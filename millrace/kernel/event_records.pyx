@@ -193,8 +193,9 @@ cdef class HeadReader:
         return self._reference(value, offset) if head is None else head
 
     cdef EventHead _read(self, bytes data, Source* source, Py_ssize_t start):
-        cdef Head found = read_head(source)
+        cdef Head found
         cdef EventHead head
+        read_head(source, &found)
         if source.bad:
             return None
         head = EventHead.__new__(EventHead)

@@ -348,7 +348,7 @@ cdef class TransactionWriter:
             if size > limit or not starts_with(&source, prefix):
                 return 0
             head = &self._heads[number]
-            head[0] = read_head(&source)
+            read_head(&source, head)
             if not is_ordinary(&source, head):
                 return 0
             if number == 0:
