@@ -522,8 +522,14 @@ class TransactionalProducer:
         if error.code() in _FORGOTTEN:
             return BrokerError(
                 f"Kafka has forgotten the {self._service} of {self._source}, which wrote nothing for longer "
-                "than transactional.id.expiration.ms or producer.id.expiration.ms of the brokers. Nothing is "
-                "lost: start it again"
+                "than transactional.id.expiration.ms or producer.id.expiration.ms of the brokers, or has "
+                "lost __transaction_state. Nothing that was committed is lost: start it again"
+            )
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return BrokerError(
+                "transaction.max.timeout.ms of the brokers is less than the "
+                f"{TRANSACTION_TIMEOUT_S * 1000:.0f} that our transactions need: raise it; Kafka's default "
+                "is 900000"
             )
         try:
             with translated(f"{doing} for {self._source} as {self._service}"):

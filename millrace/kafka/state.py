@@ -173,6 +173,7 @@ def _last_between(
             raise BrokerError(
                 f"{min(left)[0]} could not be read to its end within {_TIMEOUT_S:g} s: a transaction in it "
                 "does not end. Kafka may have forgotten it: the service that began it ends it when it is "
-                "started again; kafka-transactions.sh finds it (find-hanging) and ends it (abort), too"
+                "started again; kafka-transactions.sh (find-hanging, abort) does, even if "
+                "__transaction_state was lost"
             )
     return found

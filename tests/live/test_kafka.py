@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -295,7 +296,7 @@ def test_a_transaction_that_stays_open_is_not_waited_for_for_ever(
         assert caught.value.message == (
             f"{topics.state} could not be read to its end within 1 s: a transaction in it does not end. "
             "Kafka may have forgotten it: the service that began it ends it when it is started again; "
-            "kafka-transactions.sh finds it (find-hanging) and ends it (abort), too"
+            "kafka-transactions.sh (find-hanging, abort) does, even if __transaction_state was lost"
         )
         with pytest.raises(BrokerError) as caught:
             records(settings, topics.raw)
@@ -399,6 +400,47 @@ def test_a_transaction_of_which_kafka_lost_the_end(own_kafka: Kafka, source_name
     assert values(settings, topics.raw) == [b"1", b"3"]
     with TransactionalProducer(settings, source_name, "decoder") as producer:
         assert opened(producer) == b"the decoder's"
+
+
+def test_a_transaction_of_which_kafka_has_lost_all(
+    own_kafka: Kafka, source_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic __transaction_state is gone: the transaction that was open is nobody's."""
+    monkeypatch.setattr("millrace.kafka.state._TIMEOUT_S", 1.0)
+    settings = KafkaSettings(bootstrap_servers=own_kafka.bootstrap_servers)
+    topics = Topics(source_name)
+    create(connect(settings), topics)
+    with TransactionalProducer(settings, source_name, "reader") as zombie:
+        zombie.open()
+        send(zombie, topics.raw, b"1", b"1", 1000)
+        zombie.commit(b"1")
+        send(zombie, topics.state, b"reader", b"zombie", 1000)
+        zombie._producer.flush()
+        own_kafka.kill_node(0)
+        lost = list((own_kafka.folder / "data-0").glob("__transaction_state-*"))
+        assert lost
+        for partition in lost:
+            shutil.rmtree(partition)
+        own_kafka.start()
+        with pytest.raises(BrokerError, match="Kafka has forgotten the reader of "):
+            zombie.commit(b"zombie")
+    with (
+        TransactionalProducer(settings, source_name, "reader") as producer,
+        pytest.raises(BrokerError, match=r"kafka-transactions\.sh .*__transaction_state"),
+    ):
+        producer.open()
+
+
+def test_brokers_that_end_transactions_sooner(source_name: str) -> None:
+    with Kafka(properties={"transaction.max.timeout.ms": "29999"}, heap_mb=256) as kafka:
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        with TransactionalProducer(settings, source_name, "reader") as producer:
+            with pytest.raises(BrokerError) as caught:
+                producer.open()
+            assert caught.value.message == (
+                "transaction.max.timeout.ms of the brokers is less than the 30000 that our transactions "
+                "need: raise it; Kafka's default is 900000"
+            )
 
 
 def test_topics_are_created_once_and_never_altered(

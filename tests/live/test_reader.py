@@ -16,6 +16,7 @@ import pytest
 from millrace.avro.catalog import CatalogEntry
 from millrace.contract import (
     HEADER_ARTIFICIAL,
+    HEADER_CHECKSUM,
     HEADER_CHUNK,
     HEADER_MARKER,
     SOURCE_CHANGED,
@@ -367,6 +368,26 @@ def test_the_server_restarts(kafka: Kafka, kind: type[Server], source_name: str)
         assert_nothing_twice(records)
         # A server that was killed left IN_USE set in its file's format description.
         assert assert_closed_files_equal(records, server, but_in_use=True) > 3
+
+
+@pytest.mark.parametrize("kind", [MySQL, MariaDB], ids=["mysql", "mariadb"])
+def test_checksums_are_switched_off_and_on(kafka: Kafka, kind: type[Server], source_name: str) -> None:
+    """While it reads, and before it starts again."""
+    with kind(server_id=21) as server:
+        world = ReaderWorld.of(kafka, source_name, server)
+        write_some(server, "checksums", 5)
+        for switches in (("NONE", "CRC32", "NONE"), ("CRC32",)):
+            with world.reader() as process:
+                world.wait_until_at(server, process)
+                for value in switches:
+                    server.execute(f"SET GLOBAL binlog_checksum={value}")
+                    write_some(server, "checksums", 5)
+                server.execute("FLUSH BINARY LOGS")
+                world.wait_until_at(server, process)
+        records = world.raw()
+        assert assert_closed_files_equal(records, server) > 4
+        assert_nothing_twice(records)
+        assert not any(HEADER_CHECKSUM in record.headers for record in records)
 
 
 def test_the_disk_of_a_broker_is_full(mysql: MySQL, source_name: str) -> None:
