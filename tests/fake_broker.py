@@ -476,6 +476,14 @@ class FakeAdmin:
             found[resource] = done({name: SimpleNamespace(value=value) for name, value in config.items()})
         return found
 
+    def delete_records(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
+        self._broker.call()
+        for partition in partitions:
+            topic = self._broker.topics[partition.topic]
+            topic.start = max(topic.start, partition.offset)
+            topic.entries = [entry for entry in topic.entries if entry.offset >= topic.start]
+        return {partition: done(None) for partition in partitions}
+
     def create_topics(self, new: Any, **_: Any) -> dict[str, Future[Any]]:
         self._broker.call()
         for topic in new:

@@ -5,6 +5,7 @@ Whatever happens, the topics hold a beginning of what a run without any fault wr
 once the faults have stopped, all of it.
 """
 
+import itertools
 import operator
 import os
 import re
@@ -43,6 +44,7 @@ from millrace.binlog.events import (
 from millrace.binlog.header import EventHeader
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.binlog.types import EventType
+from millrace.cli.reprocess import reprocess
 from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
@@ -240,6 +242,13 @@ class World:
         runner = CliRunner(env={"MILLRACE_INPUT_SOURCE": self.topics.input_source})
         with self._installed():
             result = runner.invoke(state, ["rebuild", name, *options], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+
+    def reprocess(self) -> None:
+        """Run ``millrace reprocess``."""
+        options = ["--source", self.topics.source, "--bootstrap-servers", "nowhere:1", "--yes"]
+        with self._installed():
+            result = CliRunner().invoke(reprocess, options, catch_exceptions=False)
         assert result.exit_code == 0, result.output
 
     def drain(self) -> None:
@@ -682,6 +691,37 @@ def test_another_source_makes_the_same_of_a_raw_topic(tmp_path: Path) -> None:
                 found, expected = other.written(name, service), world.written(topic, service)
                 assert nameless(found) == nameless(expected), (topic, service, call)
         assert {name: world.broker.topics[name].end for name in ends} == ends
+
+
+def test_a_reprocess_that_is_killed_anywhere(tmp_path: Path) -> None:
+    """Until it has been run again to its end, neither service writes what would be deleted or missed."""
+    registry = Registry()
+    write_log(tmp_path, 1, [insert, update, ddl, undecodable])
+    reference = World(tmp_path, registry)
+    reference.drain()
+    refusals = []
+    for call in itertools.count(1):
+        world = World(tmp_path, registry)
+        world.drain()
+        world.broker.at_call(call, crash)
+        with suppress(Crash):
+            world.reprocess()
+            break
+        for name in SERVICES[1:]:
+            try:
+                world.run(name)
+            except UserError as error:
+                refusals.append((error.exit_code, error.message))
+        for topic, service in IN_ORDER:
+            found, expected = world.written(topic, service), reference.written(topic, service)
+            assert found in ([], expected), (topic, call)
+        world.reprocess()
+        world.drain()
+        for topic, service in IN_ORDER:
+            assert world.written(topic, service) == reference.written(topic, service), (topic, call)
+    assert set(refusals) == {
+        (ExitCode.DATA, "'millrace reprocess' was begun for s and not finished: run it again")
+    }
 
 
 def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
