@@ -66,10 +66,7 @@ class InputReader:
                 f"{advice}"
             )
         if offset > held.stop:
-            raise InputLostError(
-                f"{self.topic} ends at offset {held.stop}, but was read to {offset}: its end was lost, or it "
-                "is another topic now. docs/operations.md says what to do ('A topic that changed')"
-            )
+            raise _end_lost(self.topic, held.stop, offset)
         self.jump(offset)
 
     def jump(self, offset: int) -> None:
@@ -235,11 +232,26 @@ class Rereader:
         with contextlib.ExitStack() as unfinished:
             unfinished.push(reader)
             reader.seek(start)
-            yield from _until(reader, stop, tick)
+            yield from self._until(reader, stop, tick)
             reader.rest()
             unfinished.pop_all()
         self.close()
         self._spare = reader
+
+    def _until(self, reader: InputReader, stop: int, tick: Callable[[], None]) -> Iterator[Record]:
+        heard = time.monotonic()
+        while True:
+            for record in reader.read(_REREAD_BATCH, 1.0):
+                heard = time.monotonic()
+                yield record
+                if record.offset >= stop - 1:
+                    return
+            if reader.at_end and time.monotonic() - heard > _SILENCE_S:
+                held = held_range(self._settings, self._topic)
+                if held.stop < stop:
+                    raise _end_lost(self._topic, held.stop, stop)
+                heard = time.monotonic()
+            tick()
 
     def __enter__(self) -> Self:
         return self
@@ -254,10 +266,8 @@ class Rereader:
             self._spare = None
 
 
-def _until(reader: InputReader, stop: int, tick: Callable[[], None]) -> Iterator[Record]:
-    while True:
-        for record in reader.read(_REREAD_BATCH, 1.0):
-            yield record
-            if record.offset >= stop - 1:
-                return
-        tick()
+def _end_lost(topic: str, end: int, read: int) -> InputLostError:
+    return InputLostError(
+        f"{topic} ends at offset {end}, but was read to {read}: its end was lost, or it is another topic "
+        "now. docs/operations.md says what to do ('A topic that changed')"
+    )

@@ -27,7 +27,10 @@ class LogProgress:
         self.epoch = state.epoch if state else 0
         self.identity = state.identity if state else None
         self.last_ms = state.last_timestamp if state else 0
-        """Timestamp of the last record, milliseconds since 1970: none of a later record is smaller."""
+        """Timestamp of the last record, milliseconds since 1970.
+
+        That of a later record is smaller only where our clock goes back.
+        """
         self.left_out = state.left_out if state else ""
         self.transaction = TransactionProgress(state.open_gtid if state else None)
         self.gtids = _gtids_of(state)

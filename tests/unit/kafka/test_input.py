@@ -2,7 +2,10 @@
 
 from unittest.mock import patch
 
-from millrace.kafka.input import InputReader
+import pytest
+
+from millrace.kafka.errors import InputLostError
+from millrace.kafka.input import InputReader, Rereader
 from millrace.runtime.settings import KafkaSettings
 from tests.fake_broker import Broker, FakeConsumer
 
@@ -24,3 +27,24 @@ def test_lag_is_told_without_asking_the_client() -> None:
             assert reader.lag() == 6
         assert len(reader.read(100, 0.0)) == 6
         assert reader.lag() == 0
+
+
+def test_a_stretch_whose_end_was_lost_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read to its end before, so that it must be there."""
+    monkeypatch.setattr("millrace.kafka.input._SILENCE_S", 0.0)
+    broker = Broker()
+    broker.create("t")
+    broker.committed.add(1)
+    for number in range(10):
+        broker.topics["t"].append(key=b"k", value=b"%d" % number, transaction=1)
+    broker.lose_tail("t", 3)
+    ticks: list[None] = []
+
+    def tick() -> None:
+        ticks.append(None)
+        assert len(ticks) < 10, "it waits"
+
+    with broker.installed(), Rereader(SETTINGS, "t", "g") as again:
+        assert [record.offset for record in again.records(2, 7, tick)] == [2, 3, 4, 5, 6]
+        with pytest.raises(InputLostError, match=r"^t ends at offset 7, but was read to 9: its end was lost"):
+            list(again.records(2, 9, tick))
