@@ -31,6 +31,8 @@ _BINARY_OF: Final = {
 }
 _TEXTS: Final = ((255, "tinytext"), (65_535, "text"), (16_777_215, "mediumtext"), (4_294_967_295, "longtext"))
 _MAX_VARCHAR: Final = 65_535
+_WIDE: Final = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
+"""Character sets in which ASCII has other bytes."""
 _WITH_CHARSET: Final = frozenset(("char", "varchar", "enum", "set", *(name for _, name in _TEXTS)))
 
 
@@ -135,8 +137,9 @@ def converted(column: ColumnDefinition, charset: str, collation: str | None) -> 
     assert column.charset is not None
     arguments = sql_type.arguments
     name = sql_type.name
-    if column.charset != charset and not "".join(column.members or ()).isascii():
-        # MySQL 8.0 makes "Ã¼" of "ü".
+    wide = not _WIDE.isdisjoint((column.charset, charset))
+    if column.members and column.charset != charset and (wide or not "".join(column.members).isascii()):
+        # MySQL 8.0 makes "Ã¼" of "ü", and nothing at all in UTF-16.
         raise NotUnderstoodError(f"the members of column {column.name} get another character set")
     limit = next((limit for limit, text in _TEXTS if text == name), None)
     if limit is not None and charset != BINARY:

@@ -4,7 +4,7 @@ The order in which ALTER TABLE works, the names that servers give to indexes, an
 columns go are those of ``mysql_prepare_alter_table`` and ``mysql_prepare_create_table``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Protocol
@@ -387,15 +387,16 @@ class _Table:
                 self._drop_index(each)
         self._drop_columns(operations)
         self._set_defaults(operations, database_charset)
-        moves = self._change_columns(self._changes(operations))
+        changes = self._changes(operations)
+        changed = {id(each) for _, each in changes}
+        self._change_columns(changes)
         for each in operations:
             if isinstance(each, ddl.AddColumn):
                 if each.if_not_exists and self._find(each.column.name) is not None:
                     continue
                 self.insert(each.column, each.after)
-            elif isinstance(each, ddl.ChangeColumn) and id(each) in moves:
-                column = moves[id(each)]
-                self._place(column, each.after)
+            elif isinstance(each, ddl.ChangeColumn) and each.after is not None and id(each) in changed:
+                self._place(self._columns.pop(self._at(each.column.name)), each.after)
                 self._keys_of(each.column)
             elif isinstance(each, ddl.SetHidden):
                 at = self._at(each.column)
@@ -455,9 +456,8 @@ class _Table:
                 found.append((id(self._columns[self._at(each.old)]), each))
         return found
 
-    def _change_columns(self, changes: Sequence[tuple[int, ddl.Operation]]) -> dict[int, ColumnDefinition]:
-        """Change columns in place; remove and give those that move, by the id of their operation."""
-        moves: dict[int, ColumnDefinition] = {}
+    def _change_columns(self, changes: Sequence[tuple[int, ddl.Operation]]) -> None:
+        """Change columns in place; those that move may be named as a place until then."""
         renames: dict[str, str] = {}
         columns: list[ColumnDefinition] = []
         by_column = dict(changes)
@@ -469,11 +469,7 @@ class _Table:
             elif isinstance(change, ddl.ChangeColumn):
                 if change.column.name.casefold() != column.name.casefold():
                     renames[column.name.casefold()] = change.column.name
-                definition = self._define(change.column)
-                if change.after is None:
-                    columns.append(definition)
-                else:
-                    moves[id(change)] = definition
+                columns.append(self._define(change.column))
             else:
                 columns.append(column)
         self._columns = columns
@@ -486,7 +482,6 @@ class _Table:
         for _, change in changes:
             if isinstance(change, ddl.ChangeColumn) and change.after is None:
                 self._keys_of(change.column)
-        return moves
 
     # -- indexes
 
@@ -563,6 +558,8 @@ class _Table:
             ]
             key = [*key, (_PERIOD[1], 0)] if key else key
         positions = {name.casefold(): (at, prefix) for at, (name, prefix) in enumerate(key)}
+        lengths = {column.name.casefold(): _length_of(column) for column in columns}
+        indexes = [replace(index, parts=tuple(_parts(index.parts, lengths))) for index in self._indexes]
         return TableDefinition(
             self._was.database,
             self._was.table,
@@ -570,7 +567,7 @@ class _Table:
             self._engine,
             self._charset,
             self._collation,
-            tuple(sorted(self._indexes, key=_index_name)),
+            tuple(sorted(indexes, key=_index_name)),
         )
 
 
@@ -593,10 +590,14 @@ def _has_implicit_period(definition: TableDefinition, session: Session) -> bool:
 
 def _numbered(at: int, column: ColumnDefinition, positions: dict[str, tuple[int, int]]) -> ColumnDefinition:
     position, prefix = positions.get(column.name.casefold(), (None, 0))
-    if prefix and prefix == _length_of(column):
+    if prefix == _length_of(column):
         prefix = 0  # a prefix of all is none
     nullable = column.nullable and position is None
     return replace(column, ordinal=at, key_position=position, key_prefix=prefix, nullable=nullable)
+
+
+def _parts(parts: Iterable[tuple[str, int]], lengths: Mapping[str, int | None]) -> Iterable[tuple[str, int]]:
+    return ((name, 0 if prefix == lengths.get(name.casefold()) else prefix) for name, prefix in parts)
 
 
 def _length_of(column: ColumnDefinition) -> int | None:

@@ -325,13 +325,21 @@ def _create(tokens: Tokens) -> Ddl | None:
         if temporary:
             return None
         missing = _if_not_exists(tokens)
-        return CreateSequence(_table(tokens), missing, or_replace)
+        sequence = CreateSequence(_table(tokens), missing, or_replace)
+        _expect_usual_sequence(tokens)
+        return sequence
     if tokens.accept_one("DATABASE", "SCHEMA"):
         missing = _if_not_exists(tokens)
         return CreateDatabase(tokens.name(), _database_options(tokens), missing, or_replace)
     if tokens.accept("INDEX"):
         return _create_index(tokens, "UNIQUE" if unique == "UNIQUE" else "INDEX", or_replace=or_replace)
     return None
+
+
+def _expect_usual_sequence(tokens: Tokens) -> None:
+    while not tokens.at_end():
+        if tokens.advance().upper == "AS":
+            raise NotUnderstoodError("the columns of a sequence have the type that its statement names")
 
 
 def _create_index(tokens: Tokens, kind: str, *, or_replace: bool) -> AlterTable:
@@ -510,6 +518,9 @@ def _alter(tokens: Tokens) -> Ddl | None:
         if tokens.word == "UPGRADE":
             raise NotUnderstoodError("the name of a database changes")
         return AlterDatabase(database, _database_options(tokens))
+    if tokens.accept("SEQUENCE"):
+        _expect_usual_sequence(tokens)
+        return None
     if not tokens.accept("TABLE"):
         return None
     exists = _if_exists(tokens)

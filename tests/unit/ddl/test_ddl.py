@@ -258,6 +258,46 @@ def test_names_are_swapped_with_their_definitions() -> None:
     assert tables["d", "t"].table == "t"  # type: ignore[union-attr]  # a definition
 
 
+def test_a_column_is_a_place_until_it_moves() -> None:
+    """As MySQL has it; MariaDB refuses the statement."""
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT, b INT, c INT)", SESSION)
+    tables.run("ALTER TABLE t ADD d INT AFTER b, CHANGE b bb INT FIRST, MODIFY c INT AFTER bb", SESSION)
+    assert isinstance(tables["d", "t"], Unknown)  # there is no b any more
+    tables.run("CREATE OR REPLACE TABLE t (a INT, b INT, c INT)", SESSION)
+    tables.run("ALTER TABLE t ADD d INT AFTER b, MODIFY b INT FIRST, MODIFY c INT AFTER b", SESSION)
+    assert tables.brief("t") == "[]; b int; c int; a int; d int"
+
+
+def test_members_are_not_told_where_servers_lose_them() -> None:
+    """MySQL 8.0.15 has none in UTF-16 after CONVERT TO."""
+    tables = Tables()
+    tables.run("CREATE TABLE t (a ENUM('x')) CHARACTER SET utf8mb4", SESSION)
+    tables.run("ALTER TABLE t CONVERT TO CHARACTER SET utf16", SESSION)
+    assert isinstance(tables["d", "t"], Unknown)
+
+
+def test_a_sequence_of_another_type_is_not_guessed() -> None:
+    """From MariaDB 11.5 on."""
+    tables = Tables()
+    tables.run("CREATE SEQUENCE s AS BIGINT UNSIGNED START WITH 9223372036854775808", MARIADB)
+    assert isinstance(tables["d", "s"], Unknown)
+    tables.run("CREATE OR REPLACE SEQUENCE s START WITH 5", MARIADB)
+    assert isinstance(tables["d", "s"], TableDefinition)
+    tables.run("ALTER SEQUENCE s INCREMENT 5", MARIADB)
+    assert isinstance(tables["d", "s"], TableDefinition)
+    tables.run("ALTER SEQUENCE IF EXISTS s AS INT UNSIGNED", MARIADB)
+    assert isinstance(tables["d", "s"], Unknown)
+
+
+def test_a_prefix_of_a_whole_column_is_none() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (a BINARY(5) NOT NULL, UNIQUE u (a(5)))", SESSION)
+    assert tables.brief("t") == "[]; a binary(5) NOT NULL; UNIQUE u a(0)"
+    tables.run("ALTER TABLE t MODIFY a BINARY(6) NOT NULL", SESSION)
+    assert tables.brief("t") == "[]; a binary(6) NOT NULL; UNIQUE u a(0)"
+
+
 def test_columns_of_a_versioned_table_come_before_those_of_its_period() -> None:
     tables = Tables()
     tables.run("CREATE TABLE t (a INT PRIMARY KEY) WITH SYSTEM VERSIONING", MARIADB)
