@@ -70,6 +70,7 @@ class SnapshotTable:
     estimate: int = 0
     note: str = ""
     ranges: list[SnapshotRange] = field(default_factory=list)
+    key: str = ""
 
     @property
     def done(self) -> bool:

@@ -52,6 +52,7 @@ __all__ = [
     "TableDefinition",
     "column_of",
     "kept_default",
+    "keyed",
     "resolve_columns",
 ]
 
@@ -188,9 +189,36 @@ class TableDefinition:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Names of the primary key's columns in the key's order; empty without a primary key."""
+        """Names of the columns that tell rows apart, in the key's order; empty where none do.
+
+        They are those of the primary key, else of the first unique key that stands in for it.
+        """
         parts = sorted((c.key_position, c.name) for c in self.columns if c.key_position is not None)
-        return tuple(name for _, name in parts)
+        if parts:
+            return tuple(name for _, name in parts)
+        return next((tuple(name for name, _ in index.parts) for index in self.stand_ins), ())
+
+    @property
+    def key_index(self) -> str:
+        """The name of the index of :attr:`key`."""
+        primary = any(column.key_position is not None for column in self.columns)
+        return "PRIMARY" if primary else next((index.name for index in self.stand_ins), "")
+
+    @property
+    def stand_ins(self) -> tuple[IndexDefinition, ...]:
+        """Unique keys that can stand in for a missing primary key: whole columns, none of which may be NULL.
+
+        Servers take the one that was declared first, which catalogues do not tell; here they are sorted by
+        name. A table that keeps its history (MariaDB) has several rows under one unique key.
+        """
+        if any(column.key_position is not None or _may_be_period(column) for column in self.columns):
+            return ()
+        whole = {column.name.casefold() for column in self.columns if _is_key_column(column)}
+        return tuple(
+            index
+            for index in sorted(self.indexes, key=_index_name)
+            if index.unique and all(name.casefold() in whole and not prefix for name, prefix in index.parts)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for an Avro record with the same field names."""
@@ -212,12 +240,34 @@ class TableDefinition:
         return cls(**{**values, "columns": columns, "indexes": indexes})
 
 
+def _index_name(index: IndexDefinition) -> str:
+    return index.name
+
+
+def _is_key_column(column: ColumnDefinition) -> bool:
+    return (
+        not column.nullable
+        and column.generated != "VIRTUAL"
+        and SqlType.parse(column.column_type).name not in _LOBS
+    )
+
+
+def _may_be_period(column: ColumnDefinition) -> bool:
+    """Tell whether a column may be ROW START or ROW END."""
+    return (
+        column.generated == "STORED"
+        and not column.nullable
+        and SqlType.parse(column.column_type).name in ("timestamp", "bigint")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedTable:
     """A table whose every column has a name.
 
-    ``columns`` are in the order of the row images, ``key_columns`` in the order of the primary key (empty
-    when there is none or it is not known). ``schema_source`` says where the names came from.
+    ``columns`` are in the order of the row images, ``key_columns`` in the order of the primary key, or of the
+    unique key in its place (empty when there is none or it is not known). ``schema_source`` says where the
+    names came from.
     ``transactional`` is None where the storage engine is not known. ``of_indexes`` are the ordinals of hidden
     columns of functional indexes, for which rows have no values.
     """
@@ -232,6 +282,10 @@ class ResolvedTable:
 
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
+
+_LOBS: Final = frozenset(
+    f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")
+)
 
 _ENGINES = {
     "innodb": True,
@@ -368,7 +422,7 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
         return columns
     if any(mine.name != theirs.name for mine, theirs in zip(columns, merged, strict=True)):
         return columns
-    return tuple(
+    enriched = tuple(
         replace(
             mine,
             metadata=theirs.metadata,
@@ -378,6 +432,24 @@ def _enriched(columns: tuple[Column, ...], definition: TableDefinition) -> tuple
             default=theirs.default,
         )
         for mine, theirs in zip(columns, merged, strict=True)
+    )
+    return keyed(enriched, definition)
+
+
+def keyed(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Column, ...]:
+    """Mark the columns of the unique key that stands in for a missing primary key.
+
+    A log with full metadata has such a key as the primary key. Of several it may name another than we do;
+    one of which the definition knows nothing stays.
+    """
+    logged = sorted((c.key_position, str(c.name).casefold()) for c in columns if c.key_position is not None)
+    found = [tuple(name.casefold() for name, _ in index.parts) for index in definition.stand_ins]
+    if not found or (logged and tuple(name for _, name in logged) not in found):
+        return columns
+    positions = {name: position for position, name in enumerate(found[0])}
+    return tuple(
+        replace(column, key_position=positions.get(str(column.name).casefold()), key_prefix=0)
+        for column in columns
     )
 
 
@@ -429,8 +501,8 @@ def resolve_columns(
     ``definition``, which must then agree with the map on the number of columns, their types, lengths and
     character sets: :class:`SchemaMismatchError` says where it does not. Without either, the columns are
     called ``column_1`` and so on, and unless the table map tells it, nobody knows which numbers are unsigned.
-    ``server_version`` is that of the format description in front of the
-    event; the servers differ in what the optional metadata counts.
+    A unique key of the definition may stand in for a primary key (:func:`keyed`). ``server_version`` is that
+    of the format description in front of the event; the servers differ in what the optional metadata counts.
 
     Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
     types and collations that are not known.
@@ -443,7 +515,7 @@ def resolve_columns(
             columns = _enriched(columns, definition)
     elif definition is not None:
         source = "catalog"
-        columns = _from_catalog(columns, definition)
+        columns = keyed(_from_catalog(columns, definition), definition)
     else:
         source = "positional"
         signs = decode_optional_metadata(table_map.optional_metadata).signedness is not None

@@ -23,9 +23,10 @@ _COLUMNS = """
     WHERE TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')
 """
 _KEYED = """
-    SELECT DISTINCT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.STATISTICS
-    WHERE INDEX_NAME = 'PRIMARY'
+    SELECT DISTINCT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table` FROM information_schema.COLUMNS
+    WHERE COLUMN_KEY = 'PRI'
 """
+"""So it is of a unique key that stands in for a primary key."""
 _MARIADB_SUFFIX = "5.5.5-"
 
 

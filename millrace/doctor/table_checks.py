@@ -33,8 +33,8 @@ def tables_without_key(server: Server) -> Iterator[Outcome]:
     names = [table.name for table in server.tables if not table.keyed]
     if names:
         yield warning(
-            f"{len(names)} tables have no primary key, so that their records have no key, cannot be "
-            f"compacted, and equal rows cannot be told apart: {listed(names)}",
+            f"{len(names)} tables have neither a primary key nor a unique one without NULL, so that their "
+            f"records have no key, cannot be compacted, and equal rows cannot be told apart: {listed(names)}",
             "give them a primary key",
             names,
         )

@@ -25,7 +25,7 @@ from millrace.binlog.columns.metadata import (
 )
 from millrace.binlog.errors import EncodeError, InvalidValueError
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog.table import TableDefinition, column_of
+from millrace.binlog.table import TableDefinition, column_of, keyed
 
 if TYPE_CHECKING:
     from millrace.kernel.selected import Field, SelectedImages
@@ -55,7 +55,7 @@ class SelectedTable:
     def __init__(self, definition: TableDefinition, *, mariadb: bool) -> None:
         self.definition = definition
         self.server_version = "11.4.5-MariaDB" if mariadb else "9.7.4"
-        columns = [column_of(one, mariadb=mariadb) for one in definition.columns]
+        columns = keyed(tuple(column_of(one, mariadb=mariadb) for one in definition.columns), definition)
         codecs = [codec_of(column) for column in columns]
         self.columns = ", ".join(
             codec.selection.format(quoted_name(one.name))

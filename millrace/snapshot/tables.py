@@ -10,14 +10,14 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
-from millrace.mysql.errors import RetriableError, SourceError
+from millrace.mysql.errors import RefusedError, RetriableError, SourceError
 from millrace.snapshot.images import SelectedTable, quoted_name
 from millrace.snapshot.watermarks import LogPosition, Watermarks, Within
 
 _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
-_NO_SUCH_TABLE: Final = (1146, 1049, 1142)
-_CHANGED: Final = 1412
+_MAY_PASS: Final = (1412, 1205, 1213)
+"""The definition has changed since the snapshot was opened; a lock was not to be had, or a deadlock."""
 _COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
 """What changes of a table's definition with each row."""
 _DOING: Final = "read a snapshot"
@@ -28,6 +28,10 @@ _QUOTED: Final = frozenset(("date", "time", "datetime", "inet4", "inet6", "uuid"
 
 class TableGoneError(Exception):
     """A table is no longer there, or may not be read."""
+
+
+class KeyAlteredError(Exception):
+    """A table has another key than the one by which it was read so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,10 @@ class Chunk:
 
 
 class TableRows:
-    """Reads one table by a connection that :data:`~millrace.snapshot.images.SESSION` has set up."""
+    """Reads one table by a connection that :data:`~millrace.snapshot.images.SESSION` has set up.
+
+    ``key`` is the key by which it is read, as :func:`key_of` describes it.
+    """
 
     def __init__(
         self,
@@ -61,6 +68,7 @@ class TableRows:
         database: str,
         table: str,
         *,
+        key: str,
         where: str = "",
         piece_bytes: int,
     ) -> None:
@@ -68,13 +76,14 @@ class TableRows:
         self._watermarks = watermarks
         self._name = database, table
         self._from = quoted_name(database, table)
+        self._key = key
         self._where = where
         self._piece_bytes = piece_bytes
         self._created = ""
         self._selected: SelectedTable | None = None
 
     def look(self) -> SelectedTable:
-        """Give the table as it is defined now; raises :class:`TableGoneError`.
+        """Give the table as it is defined now; raises :class:`TableGoneError` and :class:`KeyAlteredError`.
 
         Within a transaction it stays as it is until the end of that: the first statement that names the
         table locks its definition.
@@ -90,6 +99,8 @@ class TableRows:
             if definition is None or not definition.columns:
                 words = "not a table, or too large a one, or its user may not read it"
                 raise TableGoneError(f"{'.'.join(self._name)} is {words}")
+            if key_of(definition) != self._key:
+                raise KeyAlteredError
             mariadb = self._connection.flavour is Flavour.MARIADB
             self._created, self._selected = created, SelectedTable(definition, mariadb=mariadb)
         return self._selected
@@ -103,7 +114,8 @@ class TableRows:
             conditions = [f"({self._where})"] if self._where else []
             conditions += after_key(keys, after) + ([f"{_order(keys[0])} < {until}"] if until else [])
             query = (
-                f"SELECT {selected.columns} FROM {self._from} FORCE INDEX (PRIMARY)"  # noqa: S608 - quoted
+                f"SELECT {selected.columns} FROM {self._from} "  # noqa: S608 - quoted
+                f"FORCE INDEX ({quoted_name(selected.definition.key_index)})"
                 f"{' WHERE ' + ' AND '.join(conditions) if conditions else ''}"
                 f" ORDER BY {', '.join(quoted_name(key.name) for key in keys)} LIMIT {limit}"
                 f"{watermarks.suffix}"
@@ -157,9 +169,11 @@ class TableRows:
 
     def _judged(self, error: SourceError) -> Exception:
         code = error.__cause__.args[0] if error.__cause__ is not None and error.__cause__.args else None
-        if code in _NO_SUCH_TABLE:
-            return TableGoneError(f"{'.'.join(self._name)}: {error}")
-        return RetriableError(str(error)) if code == _CHANGED else error
+        if code in _MAY_PASS:
+            return RetriableError(str(error))
+        return (
+            TableGoneError(f"{'.'.join(self._name)}: {error}") if isinstance(error, RefusedError) else error
+        )
 
 
 class _Cutter:
@@ -212,9 +226,17 @@ class _Cutter:
 
 
 def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:
-    """Give the columns of the primary key in its order."""
-    parts = [(column.key_position, column.ordinal) for column in definition.columns]
-    return [definition.columns[ordinal] for position, ordinal in sorted(p for p in parts if p[0] is not None)]
+    """Give the columns by which rows are known, in the order of the key."""
+    columns = {column.name.casefold(): column for column in definition.columns}
+    return [columns[name.casefold()] for name in definition.key]
+
+
+def key_of(definition: TableDefinition) -> str:
+    """Describe the key: one that is described otherwise orders rows otherwise, or has other literals."""
+    parts = (
+        f"{quoted_name(key.name)} {key.column_type} {key.collation or ''}" for key in key_columns(definition)
+    )
+    return ", ".join(map(str.rstrip, parts))
 
 
 def after_key(keys: Sequence[ColumnDefinition], after: Sequence[str]) -> list[str]:

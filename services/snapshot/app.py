@@ -44,7 +44,15 @@ from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import parts_of
 from millrace.selection.tables import SYSTEM_DATABASES, is_excluded
 from millrace.snapshot.images import SESSION
-from millrace.snapshot.tables import Chunk, TableGoneError, TableRows, key_columns, split_key
+from millrace.snapshot.tables import (
+    Chunk,
+    KeyAlteredError,
+    TableGoneError,
+    TableRows,
+    key_columns,
+    key_of,
+    split_key,
+)
 from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method
 from millrace.stage import Output
 from millrace.verify.snapshot import wait_until_mapped
@@ -134,7 +142,10 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a thread has read of a task; ``note`` says why a table is not read."""
+    """What a thread has read of a task; ``note`` says why a table is not read.
+
+    Without either, the table's key was altered: it is read again, by its new key.
+    """
 
     task: _Task
     chunk: Chunk | None = None
@@ -248,6 +259,7 @@ class _Readers:
                         watermarks,
                         task.table.database,
                         task.table.table,
+                        key=task.table.key,
                         where=task.table.where,
                         piece_bytes=self._limit,
                     )
@@ -271,6 +283,9 @@ class _Readers:
             except (TableGoneError, BinlogError) as error:
                 self._put(_Read(task, note=str(error)))
                 return
+            except KeyAlteredError:
+                self._put(_Read(task))
+                return
             except RetriableError as error:
                 failures += 1
                 if failures > _RETRIES:
@@ -285,7 +300,8 @@ class _Readers:
     def _check_of(self, task: _Task) -> Callable[[Within, LogPosition], None]:
         """Give what raises TableGoneError where a row topic has rows that the snapshot has too."""
         settings, topics = self._settings, Topics(self._settings.source)
-        name = f"{task.table.database}.{task.table.table}"
+        database, table = task.table.database, task.table.table
+        name = f"{database}.{table}"
 
         def check(within: Within, place: LogPosition) -> None:
             wait_until_mapped(
@@ -296,7 +312,8 @@ class _Readers:
                 timeout_s=_MAPPED_S,
                 say=lambda text: self._service.log.info("waiting", reason=text),
             )
-            first = topics.table(*(settings.topics.named(name) or (task.table.database, task.table.table)))
+            renamed = settings.replicate.tables.database(database), table
+            first = topics.table(*(settings.topics.named(name) or renamed))
             there = source_topics(connect(settings.kafka), settings.source)
             records = Records(self._registry)
             messages = chain.from_iterable(
@@ -445,10 +462,14 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
                 )
             service.log.info("taking a snapshot", tables=len(state.tables), low_watermark=method.value)
             metrics = SnapshotMetrics(service.metrics, state)
+            snapshot = _Snapshot(service, producer, state, info.record_limit)
             try:
-                _Snapshot(service, producer, state, info.record_limit).take(
-                    tasks, lambda limit: _Readers(service, states, registry, limit)
-                )
+                snapshot.take(tasks, lambda limit: _Readers(service, states, registry, limit))
+                while not all(table.done for table in state.tables):  # those whose key was altered
+                    with connection_of(settings, states.get()[0]) as connection:
+                        tasks = _tasks(service, connection, state)
+                    snapshot.take(tasks, lambda limit: _Readers(service, states, registry, limit))
+                snapshot.finish()
             finally:
                 service.metrics.unregister(metrics)
     except (RefusedError, RetriableError) as error:
@@ -491,7 +512,7 @@ def _state(
     known = {(table.database, table.table) for table in state.tables}
     for definition in read_definitions(connection):
         name = definition.database, definition.table
-        if name not in known and _is_wanted(settings, *name):
+        if definition.table and name not in known and _is_wanted(settings, *name):
             state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
     if not state.tables:
         raise _NoTableError(
@@ -533,7 +554,15 @@ def _tasks(
         if not definition.columns:
             table.note = "its definition is too large"
             continue
-        has_key = bool(key_columns(definition))
+        has_key, key = bool(key_columns(definition)), key_of(definition)
+        if table.key not in ("", key):
+            service.log.warning(
+                "a table is read again from its beginning: its key was altered",
+                table=f"{table.database}.{table.table}",
+                key=key,
+            )
+            table.ranges, table.rows = [], 0
+        table.key = key
         if not table.ranges:
             least = 2 * settings.parallel * settings.chunk_rows
             cuts = split_key(connection, definition, settings.parallel, least) if has_key else [((), "")]
@@ -570,7 +599,7 @@ class _Snapshot:
         self._rows = 0
 
     def take(self, tasks: list[_Task], make: Callable[[int], _Readers]) -> None:
-        """Take the snapshot to its end, or until the process is told to stop."""
+        """Read tasks to their end, or until the process is told to stop."""
         self._commit()
         self._service.health.set_ready()
         limit = max(self._limit - _HEAD_BYTES, self._limit // 2)
@@ -586,6 +615,9 @@ class _Snapshot:
                 if self._service.stop.is_set():
                     self._commit()
                     raise StopRequestedError
+
+    def finish(self) -> None:
+        """Note that all is read."""
         self._state.finished = True
         self._commit()
         seconds = time.monotonic() - self._began
@@ -601,6 +633,9 @@ class _Snapshot:
         """Write what was read of a task, and note how far it has come."""
         task, chunk = read.task, read.chunk
         table = task.table
+        if chunk is None and not read.note:
+            table.ranges = []
+            return
         if chunk is None:
             table.note = read.note
             self._service.log.error(

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.selection.settings import ReplicateSettings
 
 
 def _patterns(value: str) -> str:
@@ -74,6 +75,7 @@ class SnapshotSettings(ServiceSettings):
 
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
+    replicate: ReplicateSettings = Field(default_factory=lambda: ReplicateSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
     restart: bool = Field(
         False, description="true to start a snapshot over, whatever an earlier one has read"

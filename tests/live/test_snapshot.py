@@ -7,10 +7,12 @@ import threading
 import time
 from collections import Counter
 from contextlib import nullcontext
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import Producer
 
+from millrace.avro.records import deserialize
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.kafka.state import last_record, read_state
 from millrace.local import MariaDB
@@ -276,6 +278,71 @@ def test_a_snapshot_beside_all_stages_in_one_process(world):
         run(world, "INSERT INTO done VALUES (1)")
         world.wait_for_row("done")
         assert differences(world) == {}
+
+
+_JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+
+UNIQUE = """
+CREATE TABLE by_code (code CHAR(4) NOT NULL, other INT NOT NULL, v INT, UNIQUE zz (code), UNIQUE aa (other));
+CREATE TABLE by_pair (a INT NOT NULL, b INT NOT NULL, v INT, UNIQUE (b, a), UNIQUE (v));
+CREATE TABLE nullable (a INT, v INT, UNIQUE (a));
+CREATE TABLE done (id INT PRIMARY KEY);
+"""
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "least"])
+@MARIADB_IS_SLOW
+def test_a_unique_key_stands_in_for_a_primary_key(world, metadata):
+    """In rows of the stream and of the snapshot, whatever the log tells of keys."""
+    keys = {"by_code": ["other"], "by_pair": ["b", "a"], "nullable": None}
+    with without_column_names(world.server) if metadata == "least" else nullcontext():
+        run(world, UNIQUE, "INSERT INTO by_code VALUES ('a', 1, 1), ('b', 2, 2), ('c', 3, 3)")
+        run(world, "INSERT INTO by_pair VALUES (1, 1, 1), (1, 2, 2)", "INSERT INTO nullable VALUES (1, 1)")
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            take(world)
+            wait_until_merged(world)
+            run(world, "UPDATE by_code SET v = 20 WHERE code = 'b'; DELETE FROM by_code WHERE code = 'a'")
+            run(world, "UPDATE by_pair SET a = 5 WHERE b = 2; UPDATE nullable SET v = 2")
+            run(world, "INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+            assert differences(world) == {}
+    assert [row["op"] for row in world.rows("by_code")] == ["r", "r", "r", "u", "d"]
+    assert [row["op"] for row in world.rows("by_pair")] == ["r", "r", "d", "c"]
+    for table, names in keys.items():
+        messages = world.messages(world.topics.table(world.database, table))
+        found = {message.key() and tuple(deserialize(world.registry, message.key())) for message in messages}
+        assert found == {names and tuple(names)}, table
+
+
+def test_a_key_that_is_altered_while_its_table_is_read(world, registry):
+    """The table is read again by its new key; others go on."""
+    for table in "tu":  # as docs/operations.md has it for a key that is another one
+        subject = f"{world.topics.table(world.database, table)}-key"
+        body = json.dumps({"compatibility": "NONE"}).encode()
+        urlopen(Request(f"{registry.url}/config/{subject}", body, _JSON, method="PUT"), timeout=30).close()
+    run(world, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v INT)")
+    run(world, "CREATE TABLE u (id INT PRIMARY KEY, n INT NOT NULL, v INT)")
+    run(world, "CREATE TABLE done (id INT PRIMARY KEY)")
+    run(world, f"INSERT INTO t SELECT n, 9999 - n, n FROM {NUMBERS}; INSERT INTO u SELECT * FROM t")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        # In the middle of it, and while it is stopped.
+        with world.service("snapshot", MILLRACE_SNAPSHOT_ROWS_PER_S="1500") as process:
+            wait_until(world, lambda: progress(world) > 2000)
+            run(world, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)")
+            wait_until(world, lambda: "its key was altered" in world.log("snapshot"))
+            process.kill()
+            process.wait()
+        run(world, "ALTER TABLE u DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "UPDATE u SET v = -1 WHERE id = 7")
+        take(world)
+        run(world, "DELETE FROM t WHERE id = 5; INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+        wait_until_merged(world)
+        assert differences(world) == {}
+    assert state(world).finished
+    assert {table.table: table.note for table in state(world).tables} == dict.fromkeys(("t", "u", "done"), "")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import prefix_size, split_wire_format, wire_prefix
 from millrace.avro.service_state import ReaderState, TableTopic
-from millrace.avro.snapshots import SnapshotState
+from millrace.avro.snapshots import SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 
 
@@ -39,13 +39,13 @@ def test_a_definition_of_an_earlier_version_is_read() -> None:
 
 
 def test_a_snapshot_that_an_earlier_version_began_is_read() -> None:
-    ((fingerprint, schema),) = single_object._before_additions("SnapshotState").items()
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema, {"snapshot": 7, "tables": [], "finished": True})
-    assert fingerprint.hex() == "e6ebc0af6cd8b6ea"
-    assert SnapshotState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == SnapshotState(
-        7, [], finished=True
-    )
+    schemas = single_object._before_additions("SnapshotState")
+    assert [fingerprint.hex() for fingerprint in schemas] == ["e6ebc0af6cd8b6ea", "51f5e95533b0df74"]
+    begun = SnapshotState(7, [SnapshotTable("d", "t", ranges=[SnapshotRange(["5"], "9")])], finished=True)
+    for fingerprint, schema in schemas.items():
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, asdict(begun))
+        assert SnapshotState.from_bytes(b"\xc3\x01" + fingerprint + out.getvalue()) == begun
 
 
 def test_a_place_of_the_reader_that_an_earlier_version_noted_is_read() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,59 @@ def test_hidden_columns_without_names_are_refused() -> None:
         resolve_columns(Map(bytes([3] * 4)), indexed("a", "b"))
     with pytest.raises(SchemaMismatchError, match=r"but 3 in the table map$"):
         resolve_columns(Map(bytes([3] * 3)), indexed("a", "b"))
+
+
+def with_keys(*keys: tuple[str, ...], **changed: dict[str, Any]) -> TableDefinition:
+    """A table of INT columns, NOT NULL unless they are ``changed``, with unique keys, the last name first."""
+    columns = tuple(
+        replace(ColumnDefinition(at, name, "int", nullable=False), **changed.get(name, {}))
+        for at, name in enumerate(("a", "B", "c"))
+    )
+    indexes = tuple(
+        IndexDefinition(f"k{9 - at}", True, tuple((name, 0) for name in names))
+        for at, names in enumerate(keys)
+    )
+    return TableDefinition("shop", "orders", columns, indexes=indexes)
+
+
+@pytest.mark.parametrize(
+    ("definition", "key", "index"),
+    [
+        (with_keys(("b",)), ["B"], "k9"),
+        (with_keys(("c", "a")), ["c", "a"], "k9"),
+        (with_keys(("a",), ("c",)), ["c"], "k8"),
+        (with_keys(("a", "c"), ("B",), c={"nullable": True}), ["B"], "k8"),
+        (with_keys(("a",), c={"key_position": 0}), ["c"], "PRIMARY"),
+        (with_keys(("a",), a={"generated": "VIRTUAL"}), [], ""),
+        (with_keys(("a",), c={"generated": "STORED", "column_type": "bigint(20) unsigned"}), [], ""),
+    ],
+)
+def test_a_unique_key_stands_in_for_a_primary_key(
+    definition: TableDefinition, key: list[str], index: str
+) -> None:
+    assert [name.casefold() for name in definition.key] == [name.casefold() for name in key]
+    assert definition.key_index == index
+    long = any(column.column_type != "int" for column in definition.columns)
+    table = resolve_columns(Map(bytes([3, 3, 8 if long else 3])), definition)
+    assert [column.name for column in table.key_columns] == key
+
+
+def test_a_prefix_tells_no_rows_apart() -> None:
+    unique = with_keys(("a",))
+    prefixed = (replace(unique.indexes[0], parts=(("a", 5),)), replace(unique.indexes[0], unique=False))
+    assert replace(unique, indexes=prefixed).key == ()
+    text = replace(unique.columns[0], column_type="text", charset="utf8mb4")
+    assert replace(unique, columns=(text, *unique.columns[1:])).key == ()
+
+
+@pytest.mark.parametrize(("logged", "key"), [(0, "c"), (2, "c"), (1, "B")])
+def test_a_log_with_full_metadata_has_a_unique_key_as_the_primary_key(logged: int, key: str) -> None:
+    """Of several the key is the one that it is where the log does not tell; the log knows others, too."""
+    full = named("a", "B", "c")
+    full = replace(full, optional_metadata=full.optional_metadata + bytes((8, 1, logged)))
+    table = resolve_columns(full, with_keys(("a",), ("c",)))
+    assert [column.name for column in table.key_columns] == [key]
+    assert [column.ordinal for column in resolve_columns(full).key_columns] == [logged]
 
 
 def test_another_character_set_is_refused() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition, resolve_columns
 from millrace.mysql.connection import Row
-from millrace.snapshot.tables import _Cutter, _literal, after_key, key_columns, split_key
+from millrace.snapshot.images import SelectedTable
+from millrace.snapshot.tables import _Cutter, _literal, after_key, key_columns, key_of, split_key
 
 
 def definition(*types):
@@ -27,6 +28,22 @@ def test_rows_after_a_key_in_its_order():
         "CAST(`k1` AS UNSIGNED) >= 3",
         "((CAST(`k1` AS UNSIGNED) > 3) OR (CAST(`k1` AS UNSIGNED) = 3 AND `k0` > 4))",
     ]
+
+
+def test_a_table_is_read_by_a_unique_key():
+    """Its rows have the key that those of the log have."""
+    columns = tuple(ColumnDefinition(at, name, "int(11)", nullable=False) for at, name in enumerate("ab"))
+    table = TableDefinition("shop", "t", columns, indexes=(IndexDefinition("u", True, (("b", 0),)),))
+    assert [key.name for key in key_columns(table)] == ["b"]
+    read = resolve_columns(SelectedTable(table, mariadb=False).table_map, table, server_version="9.7.4")
+    assert [column.name for column in read.key_columns] == ["b"]
+
+
+def test_a_key_that_orders_rows_otherwise_is_another():
+    one = definition(INT, ("enum('a')", "latin1"))
+    assert key_of(one) == "`k1` enum('a'), `k0` int(11)"
+    assert key_of(definition(INT, ("enum('b','a')", "latin1"))) != key_of(one)
+    assert key_of(TableDefinition("shop", "t", (ColumnDefinition(0, "a", "int(11)"),))) == ""
 
 
 @pytest.mark.parametrize(
