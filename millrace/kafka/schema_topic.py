@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from millrace.avro.foreign import check_schema
 from millrace.avro.registry import (
     RegistryError,
+    SchemaRefusedError,
     SchemaRegistry,
     SchemaStore,
     UnknownSchemaError,
@@ -117,6 +118,11 @@ class SchemaTopic(SchemaStore):
             )
             if self._producer.flush(_FLUSH_S):
                 raise BrokerError(f"a schema was not written to {topic} within {_FLUSH_S:g} s")
+            if failures and failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise SchemaRefusedError(
+                    f"the schema of {subject} has {len(text):,} bytes, and {topic} takes none so large: "
+                    "raise its max.message.bytes"
+                )
             if failures:
                 raise KafkaException(failures[0])
 

@@ -7,14 +7,24 @@ from decimal import Decimal
 import fastavro
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from millrace.avro.registry import split_wire_format
+from millrace.kafka.client import connect
 from millrace.kafka.schema_topic import SchemaTopic
 from millrace.runtime.settings import TopicsSettings
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
+from .test_large_definitions import columns
 from .test_rowmapper import TABLES, WORK, differences, run
 from .test_snapshot import KEYLESS, take, wait_until_merged
+
+KAFKAS_OWN_LIMIT = {
+    "cleanup.policy": "compact",
+    "max.message.bytes": "1048588",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
 
 
 @pytest.fixture
@@ -114,6 +124,28 @@ def test_a_snapshot(world):
         wait_until_merged(world)
         assert differences(world) == {}
         assert "equal" in world.command("verify", "rows", "--idle").stdout
+
+
+def test_a_topic_that_takes_no_large_schema(kafka, registry, mysql, source_name, tmp_path):
+    """One that others made, with Kafka's own limit: the table whose schema is larger waits, none else."""
+    with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
+        world.environment |= {"MILLRACE_REGISTRY_URL": "", "MILLRACE_KAFKA_FENCED_WAIT_S": "0"}
+        world.registry = SchemaTopic(world.settings, world.source, TopicsSettings())
+        topic = NewTopic(world.topics.avro, 1, 1, config=KAFKAS_OWN_LIMIT)
+        admin = connect(world.settings)
+        admin.create_topics([topic])[topic.topic].result(30)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            run(
+                world,
+                f"CREATE TABLE large (id INT PRIMARY KEY); ALTER TABLE large {', '.join(columns(60, 'c'))}",
+            )
+            run(world, "CREATE TABLE done (id INT PRIMARY KEY)")
+            run(world, "INSERT INTO large (id) VALUES (1); INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            assert world.rows("large") == []
+            said = world.command("deadletter", "list").stdout
+            assert f"{topic.topic} takes none so large: raise its max.message.bytes" in said
 
 
 def test_what_one_began_the_other_does_not_continue(world, registry):
