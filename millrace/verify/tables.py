@@ -357,9 +357,11 @@ class Folder:
             for each in [at for at in self._segments if at[0] <= era]:
                 del self._segments[each]
         elif key is None:
+            # What a minimal image lacks is in the one before it: without a key that one is whole.
+            lacking: Row | Untold = _ABSENT
             for image, step in (("before", -1), ("after", 1)):
                 if envelope[image] is not None:
-                    row = self._row(envelope, image, columns, lacking=None)
+                    lacking = row = self._row(envelope, image, columns, lacking=lacking)
                     segment.counts[row] += step
                     if not segment.counts[row]:
                         del segment.counts[row]

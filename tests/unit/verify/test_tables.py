@@ -97,6 +97,20 @@ def test_without_a_key_rows_are_counted() -> None:
     assert not fold.keyed
 
 
+def test_without_a_key_the_image_before_has_what_the_one_after_lacks() -> None:
+    fold = folder()
+    fold.add(None, envelope(None, row(1), after_missing=["na-me"]))  # left to its default
+    fold.add(None, envelope(None, row(2, "b")))
+    fold.add(None, envelope(row(2, "b"), row(3), after_missing=["na-me"]))
+    outcome = _compare("d", "t", fold, [(1, "default"), (3, "b")], (ID, NAME))
+    assert outcome.equal
+    assert [words.partition(";")[0] for words in outcome.untold] == [
+        "column na-me of 1 rows: its image does not have the column"
+    ]
+    fold.add(None, envelope(row(1, "default"), None))
+    assert _compare("d", "t", fold, [(3, "b")], (ID, NAME)).equal
+
+
 def test_a_row_removed_but_never_added_is_seen() -> None:
     fold = folder()
     fold.add(None, envelope(row(1, "a"), None))
