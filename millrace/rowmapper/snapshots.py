@@ -18,6 +18,7 @@ A table without a key is read in one transaction, so the stream's changes and th
 any order. Its records wait until the last of them has arrived.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,6 +50,8 @@ _AT_ONCE_BYTES: Final = 2 * 1024 * 1024
 
 _CRUMBS: Final = 10_000
 _TABLE_MAP_HEADER: Final = 8
+_REPLACES: Final = re.compile(r"(?i)\s*CREATE\s+OR\s+REPLACE\s+(TABLE|DATABASE|SCHEMA)\b")
+"""MariaDB's: what was there is dropped."""
 
 
 class SnapshotPort(Protocol):
@@ -84,12 +87,14 @@ class SnapshotPort(Protocol):
 class Changes:
     """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied.
 
-    ``touched`` are the tables and databases that statements name, "" for what is not known. ``rows`` are
-    those of the snapshot with these changes.
+    ``keyless`` are topics to which it wrote records without a key. ``touched`` are the tables and
+    databases that statements name, "" for what is not known. ``rows`` are those of the snapshot with these
+    changes.
     """
 
     keys: dict[str, set[bytes]]
     emptied: set[str] = field(default_factory=set)
+    keyless: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     rows: ReplayedRows | None = None
 
@@ -287,15 +292,18 @@ class SnapshotMerger:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever one table raises is its own trouble
                 refused += 1
-                _LOG.error(
-                    "rows of a snapshot are left out: take the snapshot of the table again",
-                    table=f"{content.database}.{content.table}",
-                    offset=chunk.offset,
-                    reason=error.message if isinstance(error, BinlogError) else repr(error),
-                )
+                _log_left_out(chunk, error.message if isinstance(error, BinlogError) else repr(error))
         changes = self._changes(mapped, stand)
         rows = dropped = 0
         for one in mapped:
+            if _is_undecided(one, changes):
+                refused += 1
+                _log_left_out(
+                    one.chunk,
+                    "its records have no key (MILLRACE_ROWS_KEYS), so that rows which changed as they were "
+                    "read would count twice",
+                )
+                continue
             unchanged = self._unchanged(one, changes)
             records = [*compress(one.records, unchanged), *self._learn(one, unchanged, changes)]
             self._put(one, records)
@@ -409,7 +417,7 @@ class SnapshotMerger:
     def _unchanged(one: _Mapped, changes: Changes) -> Sequence[bool]:
         """Say of each record whether the stream has left its key alone."""
         content = one.chunk.content
-        emptied = not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}"))
+        emptied = _is_emptied(content, changes)
         keys = changes.keys.get(one.bound.topic)
         if not content.keyed or not (emptied or keys):
             return [True] * len(one.records)
@@ -457,6 +465,26 @@ class SnapshotMerger:
         output.merge(groups, len(made), size)
 
 
+def _is_emptied(content: SnapshotChunk, changes: Changes) -> bool:
+    return not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}"))
+
+
+def _is_undecided(one: _Mapped, changes: Changes) -> bool:
+    """Tell whether rows of a chunk may be among those that the stream has changed, and none says which."""
+    content, bound = one.chunk.content, one.bound
+    keyless = content.keyed and not bound.table.key_columns and bound.topic in changes.keyless
+    return keyless and not _is_emptied(content, changes)
+
+
+def _log_left_out(chunk: _Chunk, reason: str) -> None:
+    _LOG.error(
+        "rows of a snapshot are left out: take the snapshot of the table again",
+        table=f"{chunk.content.database}.{chunk.content.table}",
+        offset=chunk.offset,
+        reason=reason,
+    )
+
+
 class Statements:
     """Replaces the writer of DDL, and records which tables statements touch, and which they empty."""
 
@@ -466,7 +494,8 @@ class Statements:
     def __call__(self, record: Mapping[str, Any]) -> bytes:
         """Note a statement."""
         objects = record["objects"]
-        if str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA")):
+        emptying = str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA"))
+        if emptying or _REPLACES.match(record["statement"]):
             self._changes.emptied.update(objects)
         self._changes.touched.update(objects if record["kind"] == "DDL" and objects else ("",))
         return b""

@@ -229,6 +229,8 @@ def _note_keys(
                 if keys is not None:
                     found = {without_prefix(key) for key, *_ in written if key is not None}
                     changes.keys[topic] |= found & keys
+                    if any(key is None for key, *_ in written):
+                        changes.keyless.add(topic)
             scratch.output.clear()
             if changes.rows is not None:
                 changes.rows.settle()

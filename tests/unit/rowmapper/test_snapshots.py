@@ -5,11 +5,12 @@ import pytest
 from millrace.avro.records import deserialize
 from millrace.avro.registry import WIRE_PREFIX_SIZE
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
+from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
 from millrace.kafka.chunks import split
 from millrace.rowmapper.partition import partition_of
-from millrace.rowmapper.snapshots import Changes, SnapshotMerger
+from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
 
@@ -85,15 +86,16 @@ def chunk(ids, high=500, low=400, *, keyed=True, part=0, last=False, epoch=0):
 class Made:
     """A merger whose stream has changed the rows of some ids."""
 
-    def __init__(self, port, merged=None, *, changed=(), emptied=()):
-        self.world = World(EventsTopic())
+    def __init__(self, port, merged=None, *, changed=(), emptied=(), keyless=(), **options):
+        self.world = World(EventsTopic(), **options)
         self.stage = self.world.start()
         self.asked = []
 
         def find_changes(start, stop, wanted, rows):
             self.asked.append((start, stop))
             ids = {number: self.key_of(number) for number in changed}
-            return Changes({topic: keys & set(ids.values()) for topic, keys in wanted.items()}, set(emptied))
+            keys = {topic: keys & set(ids.values()) for topic, keys in wanted.items()}
+            return Changes(keys, set(emptied), set(keyless))
 
         publisher = self.stage._publisher
         self.merger = SnapshotMerger(publisher, port, merged or SnapshotMerged("one", 0), find_changes)
@@ -190,6 +192,39 @@ def test_a_record_that_comes_in_pieces():
 def test_rows_that_truncate_removed_do_not_come_back(emptied):
     ids, _, (noted,) = Made(Port(chunk([1, 2])), emptied=[emptied]).merge(place(500))
     assert (ids, noted.dropped) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("statement", "emptied"),
+    [
+        ("TRUNCATE t", True),
+        ("DROP TABLE u, t", True),
+        ("create or  replace table t (id INT)", True),
+        ("ALTER TABLE t COMMENT = 'CREATE OR REPLACE TABLE t'", False),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", False),
+    ],
+)
+def test_statements_that_remove_all_rows(statement, emptied):
+    changes, found = Changes({}), classify(statement)
+    Statements(changes)(
+        {
+            "kind": "DDL",
+            "name": f"{found.verb} {found.object_type}",
+            "statement": statement,
+            "objects": [f"shop.{name.table}" for name in found.tables],
+        }
+    )
+    assert ("shop.t" in changes.emptied) is emptied
+
+
+@pytest.mark.parametrize(
+    ("keyless", "published", "refused"), [((), [1, 2], 0), (("t.shop.t",), [], 1), (("t.shop.u",), [1, 2], 0)]
+)
+def test_rows_that_no_key_tells_apart_are_not_counted_twice(keyless, published, refused):
+    """Where a rule takes the key away, nothing says which rows of a chunk the stream has changed."""
+    made = Made(Port(chunk([1, 2])), keyless=keyless, keys="shop.t=")
+    ids, _, (noted,) = made.merge(place(500))
+    assert (ids, noted.refused) == (published, refused)
 
 
 def test_rows_of_a_log_that_ended_before_are_left_out():
