@@ -9,8 +9,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +21,7 @@ from millrace.local import Kafka, Registry
 from millrace.local.database import DatabaseServer
 from millrace.local.errors import MissingLibraryError
 from tests.killed import command
+from tests.live import test_snapshot_images as types
 from tests.live.reader_world import (
     RawRecord,
     ReaderWorld,
@@ -28,9 +29,10 @@ from tests.live.reader_world import (
     assert_nothing_twice,
     stopped,
 )
-from tests.live.rows_world import SERVICES, RowsWorld
+from tests.live.rows_world import SERVICES, RowsWorld, without_column_names
 from tests.live.test_rowmapper import ALTERED, CHANGES, TABLES, differences, places, run
 from tests.live.test_semisync import MARK
+from tests.live.test_snapshot import wait_until_merged
 from tests.servers.databases import FETCHED, NAMED, NamedServer, fetched
 from tests.service_process import wait_for
 
@@ -105,6 +107,123 @@ def test_pipeline(
         world.close()
     counts = f"{len(raw):,} events, {len(found):,} rows, closed log files compared: {files}"
     print(f"\nFIGURES {version}: {counts}, {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+IMAGES = ("FULL", "MINIMAL", "NOBLOB")
+OTHER_KEYS = {"texts": "CONCAT('new', id)"}
+ALTERATIONS = """
+ALTER TABLE numbers ADD COLUMN added INT UNSIGNED DEFAULT 4000000000 AFTER id, MODIFY c INT, DROP COLUMN d;
+ALTER TABLE times CHANGE b c DATETIME, CHANGE c b DATETIME(1), MODIFY h TIME(2) FIRST;
+ALTER TABLE texts MODIFY c VARCHAR(20) CHARACTER SET utf8mb4, CHANGE k kk BLOB AFTER id,
+  MODIFY o ENUM('','ü','a','b,c') CHARACTER SET latin1;
+CREATE TABLE moved LIKE many;
+INSERT INTO moved SELECT * FROM many;
+ALTER TABLE moved MODIFY s SET('m63','m0'), ADD COLUMN first_one INT UNSIGNED FIRST;
+RENAME TABLE many TO gone, moved TO many;
+INSERT INTO many VALUES (4000000000, 50, 'm0', 'e1')
+"""
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "least"])
+def test_snapshot_and_stream_are_the_tables(
+    kafka: Kafka,
+    registry: Registry,
+    server: DatabaseServer,
+    source_name: str,
+    tmp_path: Path,
+    metadata: str,
+) -> None:
+    """Every type in each form of row image: read by a snapshot, changed, created and altered meanwhile."""
+    ((version,),) = server.query("SELECT VERSION()")
+    if version.startswith(("5.5", "5.6", "10.2")):
+        pytest.skip("it lacks some of the types")
+    has_names = bool(server.query("SHOW VARIABLES LIKE 'binlog_row_metadata'"))
+    if metadata == "FULL" and not has_names:
+        pytest.skip("it logs no names of columns")
+    statements = typed_tables(version)
+    databases = {image: f"types_{image.lower()}" for image in IMAGES}
+    late = {image: f"late_{image.lower()}" for image in IMAGES}
+    server.execute(*(f"DROP DATABASE IF EXISTS {name}" for name in (*databases.values(), *late.values())))
+    world = RowsWorld(kafka, registry, server, source_name, tmp_path)
+    world.environment["MILLRACE_SNAPSHOT_TABLES"] = "types_*.*"
+    least = has_names and metadata == "least"
+    with closing(world), without_column_names(server) if least else nullcontext():
+        for image, database in databases.items():
+            fill(server, database, image, statements)
+        with world.services(*SERVICES):
+            world.wait_for_start()
+            with world.service("snapshot") as process:
+                for image, database in databases.items():
+                    change(server, database, image)
+                assert process.wait(240) == 0, world.log("snapshot")
+            for image, database in late.items():
+                fill(server, database, image, statements)
+                change(server, database, image)
+            for image, database in (*databases.items(), *late.items()):
+                in_session(server, database, image, ALTERATIONS.split(";\n"))
+                change(server, database, image, by=10_000)
+            world.database = late["NOBLOB"]
+            run(world, "CREATE TABLE done (id INT PRIMARY KEY); INSERT INTO done VALUES (1)")
+            world.wait_for_row("done")
+            wait_until_merged(world)
+        assert world.messages(world.topics.deadletter) == []
+        for database in (*databases.values(), *late.values()):
+            world.database = database
+            assert differences(world) == {}, database
+
+
+def typed_tables(version: str) -> list[str]:
+    """Give statements that make a table of every type, with rows."""
+    lists = {
+        "set_members": ",".join(f"'m{number}'" for number in range(64)),
+        "enum_members": ",".join(f"'e{number}'" for number in range(300)),
+    }
+    own = types.MARIADB if "MariaDB" in version else types.MYSQL
+    texts = [types.NUMBERS, types.TIMES, types.TEXTS.format(**lists), types.OTHERS, own]
+    return [statement for text in (*texts, types.of_vectors(version)) for statement in types.statements(text)]
+
+
+def in_session(server: DatabaseServer, database: str, image: str, statements: Iterable[str]) -> None:
+    """Run statements in a session of its own, which logs such images."""
+    with (
+        server.connect(autocommit=True, database=database) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
+        cursor.execute(f"SET SESSION binlog_row_image = '{image}'")
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def fill(server: DatabaseServer, database: str, image: str, statements: Sequence[str]) -> None:
+    """Make a database with all types."""
+    server.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+    in_session(server, database, image, statements)
+
+
+def change(server: DatabaseServer, database: str, image: str, by: int = 100) -> None:
+    """Insert each row once more, give each column another value by itself, and change a key."""
+    found: dict[str, list[str]] = {}
+    for table, column in server.query(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = "
+        f"'{database}' AND extra NOT LIKE '%GENERATED%' AND extra NOT LIKE '%VIRTUAL%' "
+        "ORDER BY ordinal_position"
+    ):
+        found.setdefault(table, []).append(column)
+    statements = []
+    for table, columns in found.items():
+        if "id" not in columns:
+            continue
+        others = [f"`{column}`" for column in columns if column != "id"]
+        names, key = ", ".join(others), OTHER_KEYS.get(table, f"id + {by}")
+        statements += [
+            f"INSERT IGNORE INTO {table} (id, {names}) SELECT {key}, {names} FROM {table}",
+            *(f"UPDATE {table} x, {table} y SET x.{name} = y.{name} WHERE x.id <> y.id" for name in others),
+            *(f"UPDATE {table} SET {name} = NULL ORDER BY id LIMIT 1" for name in others),
+            f"UPDATE IGNORE {table} SET id = {key.replace('new', 'other')} ORDER BY id DESC LIMIT 2",
+            f"DELETE FROM {table} ORDER BY id LIMIT 1",
+        ]
+    in_session(server, database, image, statements)
 
 
 SEMI_SYNC_PLUGINS = {
