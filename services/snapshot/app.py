@@ -516,8 +516,8 @@ def _state(
             state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
     if not state.tables:
         raise _NoTableError(
-            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, at "
-            f"MILLRACE_TOPICS_RAW_EXCLUDE, and whether {connection.address.user!r} may SELECT",
+            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, MILLRACE_REPLICATE_… "
+            f"and MILLRACE_TOPICS_RAW_EXCLUDE, and whether {connection.address.user!r} may SELECT",
             ExitCode.SETTINGS,
         )
     return state
@@ -530,6 +530,7 @@ def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
     wanted = settings.snapshot
     return (
         database not in SYSTEM_DATABASES
+        and settings.replicate.tables.selects(database, table)
         and not is_excluded(settings.topics.excluded, database, table)
         and (not wanted.tables or named(wanted.tables))
         and not named(wanted.exclude)
