@@ -382,6 +382,7 @@ class _Table:
 
     def alter(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
         """Alter the table in the order of servers: drops and changes, then columns that come or move."""
+        generated_key = self._generated_key()
         for each in operations:
             if isinstance(each, ddl.DropIndex):
                 self._drop_index(each)
@@ -405,6 +406,11 @@ class _Table:
                 column = self._columns[found]
                 told = not ddl.is_bits(each.default) or column.column_type.startswith("bit")
                 self._columns[found] = replace(column, default=kept_default(each.default) if told else None)
+        self._alter_indexes(operations)
+        if generated_key is not None:
+            self._put_first(generated_key, operations)
+
+    def _alter_indexes(self, operations: Sequence[ddl.Operation]) -> None:
         for each in operations:
             if isinstance(each, ddl.AddIndex):
                 self.add_index(each.index)
@@ -412,6 +418,21 @@ class _Table:
                 self._rename_index(each)
             elif isinstance(each, ddl.AddVersioning):
                 self._version(each)
+
+    def _put_first(self, name: str, operations: Sequence[ddl.Operation]) -> None:
+        """Move a column back to the first place, unless it was dropped, and is another one now."""
+        dropped = [each.name.casefold() for each in operations if isinstance(each, ddl.DropColumn)]
+        if name not in dropped:
+            self._columns.insert(0, self._columns.pop(self._at(name)))
+
+    def _generated_key(self) -> str | None:
+        """Name the key that MySQL has added (sql_generate_invisible_primary_key), which stays first."""
+        server, first = self._session.server, self._columns[0] if self._columns else None
+        if server.mariadb or server.version < (8, 0, 30) or first is None or not first.hidden:
+            return None
+        name = first.name.casefold()
+        is_key = [part.casefold() for part, _ in self._key] == [name]
+        return name if is_key and name == _GENERATED_KEY else None
 
     def _set_defaults(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
         """Take the table's options, which hold for all columns of the statement; convert those there are."""
@@ -467,7 +488,7 @@ class _Table:
                 renames[column.name.casefold()] = change.new
                 columns.append(replace(column, name=change.new))
             elif isinstance(change, ddl.ChangeColumn):
-                if change.column.name.casefold() != column.name.casefold():
+                if change.column.name != column.name:
                     renames[column.name.casefold()] = change.column.name
                 columns.append(self._define(change.column))
             else:
@@ -572,6 +593,7 @@ class _Table:
 
 
 _PERIOD: Final = ("row_start", "row_end")
+_GENERATED_KEY: Final = "my_row_id"
 
 
 def _index_name(index: IndexDefinition) -> str:

@@ -269,6 +269,23 @@ def test_a_column_is_a_place_until_it_moves() -> None:
     assert tables.brief("t") == "[]; b int; c int; a int; d int"
 
 
+def test_the_key_that_the_server_adds_stays_first() -> None:
+    """Tried on MySQL 9.7.4: also where sql_generate_invisible_primary_key is off by then."""
+    session = replace(SESSION, server=Server(version=(9, 7, 4)))
+    tables = Tables()
+    tables.run(
+        "CREATE TABLE t (my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT /*!80023 INVISIBLE */, a INT, "
+        "PRIMARY KEY (my_row_id))",
+        session,
+    )
+    tables.run("ALTER TABLE t ADD b BIGINT UNSIGNED FIRST, MODIFY a INT FIRST", session)
+    key = "my_row_id bigint unsigned NOT NULL HIDDEN KEY 0"
+    assert tables.brief("t") == f"[]; {key}; a int; b bigint unsigned"
+    tables.run("ALTER TABLE t ALTER my_row_id SET VISIBLE, ADD c INT FIRST", session)
+    tables.run("ALTER TABLE t ADD d INT FIRST", session)
+    assert tables.brief("t") == f"[]; d int; {key.replace(' HIDDEN', '')}; c int; a int; b bigint unsigned"
+
+
 def test_members_are_not_told_where_servers_lose_them() -> None:
     """MySQL 8.0.15 has none in UTF-16 after CONVERT TO."""
     tables = Tables()
