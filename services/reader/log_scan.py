@@ -16,7 +16,7 @@ from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
-from millrace.mysql.status import LogFile, LogStatus, gtids_at
+from millrace.mysql.status import LogFile, LogStatus, gtids_at, log_status
 from services.reader.start_position import StartPosition, StartPositionFinder
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def start_position_at(
     )
     finder = StartPositionFinder(since)
     reached = StartPosition(logs[index].name, FIRST_POSITION, None)
-    for log_file, position, piece in _walk(connection, replica, logs[index].name, beat):
+    end = log_status(connection)
+    for log_file, position, piece in _walk(connection, replica, logs[index].name, beat, end):
         found = finder.feed(log_file, position, piece.data)
         if found is not None:
             return found
@@ -72,7 +73,7 @@ def gtids_before_position(
     if connection.variable("gtid_mode") != "ON":
         return None
     finder = StartPositionFinder()
-    for found_file, start, piece in _walk(connection, replica, log_file, beat):
+    for found_file, start, piece in _walk(connection, replica, log_file, beat, log_status(connection)):
         if (found_file, start) == (log_file, position):
             return finder.gtid_set
         if found_file != log_file or start > position:
@@ -97,9 +98,7 @@ def search(
     if since == (until.log_file, until.position):
         return
     begin = since[1] if since[1] <= _LAST_POSITION else FIRST_POSITION
-    for log_file, position, piece in _walk(connection, replica, since[0], beat, begin):
-        if log_file == until.log_file and position >= until.position:
-            break
+    for log_file, position, piece in _walk(connection, replica, since[0], beat, until, begin=begin):
         found.feed(log_file, position, piece)
 
 
@@ -108,10 +107,13 @@ def _walk(
     replica: ReplicaIdentity,
     log_file: str,
     beat: Callable[[], None],
+    until: LogStatus,
+    *,
     begin: int = FIRST_POSITION,
 ) -> Iterator[tuple[str, int, EventPiece]]:
-    """Give the events from the head of a file to the end of the log: file, position, first piece.
+    """Give the events from the head of a file up to a place: file, position, first piece.
 
+    At the end of its log a server may wait for more, whatever it was asked (MySQL 5.6).
     From another place than the head the first is the format description, whose position is below 0.
     """
     tracker = PositionTracker(log_file, begin, zero_allowed=connection.flavour is Flavour.MARIADB)
@@ -128,5 +130,8 @@ def _walk(
                     position = tracker.place(type_code, size, next_position, flags, piece.data)
                     if position >= 0 or (begin > FIRST_POSITION and type_code == _FORMAT_DESCRIPTION):
                         yield at, position, piece
+                    end = position + piece.event_size
+                    if position >= 0 and at == until.log_file and end >= until.position:
+                        return
         except DumpEnd:
             return

@@ -117,10 +117,17 @@ class Readings:
         monkeypatch.setattr(log_scan, "_walk", self._walk)
 
     def _walk(
-        self, _connection: object, _replica: object, log_file: str, _beat: object, begin: int = 4
+        self,
+        _connection: object,
+        _replica: object,
+        log_file: str,
+        _beat: object,
+        until: LogStatus,
+        *,
+        begin: int = 4,
     ) -> Iterator[tuple[str, int, EventPiece]]:
         for position, text in self._statements.items():
-            if position >= begin:
+            if begin <= position < until.position:
                 yield log_file, position, query(text.encode(), database=b"shop", checksum=False)
 
     def read(self, found: CatalogReading) -> None:
