@@ -17,6 +17,7 @@ import pymysql
 from millrace.local import MariaDB, MySQL
 from millrace.local.artifacts import bundle, fetch
 from millrace.local.database import DatabaseServer, Option
+from millrace.mysql.address import MysqlAddress
 
 VARIABLE = "SERVERS"
 
@@ -107,6 +108,11 @@ class NamedServer:
         """Open a connection."""
         account = {"host": self.host, "port": self.port, "user": self.user, "password": self.password}
         return pymysql.connect(**{**account, "charset": "utf8mb4", "autocommit": True, **options})
+
+    @property
+    def root_address(self) -> MysqlAddress:
+        """Where that account logs in."""
+        return MysqlAddress(self.host, self.port, self.user, self.password)
 
     execute = DatabaseServer.execute
     query = DatabaseServer.query
