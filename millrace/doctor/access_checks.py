@@ -1,6 +1,5 @@
 """Checks of who we are to the server: version, encryption, privileges, server id, clocks."""
 
-import re
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -8,6 +7,8 @@ from typing import Final
 from millrace.doctor.finding import Outcome, error, ok, warning
 from millrace.doctor.server import Server
 from millrace.mysql.errors import RefusedError
+from millrace.mysql.privileges import ALL
+from millrace.mysql.privileges import privileges as privileges_of
 
 _KNOWN: Final = {"MariaDB": ((10, 2), (11, 8)), "MySQL": ((5, 5), (9, 7))}
 """First and last version whose logs and dumps we know."""
@@ -19,8 +20,6 @@ _VERIFY: Final = (
 _MAY_ASK_FOR_PASSWORD: Final = {"caching_sha2_password", "sha256_password"}
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 _CLOCK_S: Final = 60
-_GLOBAL: Final = re.compile(r"GRANT (.+?) ON \*\.\* TO ")
-_ANY: Final = re.compile(r"GRANT (.+?) ON (\S+) TO ")
 
 
 def version(server: Server) -> Iterator[Outcome]:
@@ -76,18 +75,10 @@ def login(server: Server) -> Iterator[Outcome]:
 
 def privileges(server: Server) -> Iterator[Outcome]:
     """Look for REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
-    lines = _grants(server)
-    everywhere: set[str] = set()
-    anywhere: set[str] = set()
-    for line in lines:
-        match = _ANY.match(line)
-        if match is not None:
-            names = {name.strip().upper() for name in match[1].split(",")}
-            anywhere |= names
-            if _GLOBAL.match(line):
-                everywhere |= names
+    found = privileges_of(server.connection)
+    everywhere, anywhere = found.everywhere, found.anywhere
     user = _user(server)
-    if {"ALL", "ALL PRIVILEGES"} & everywhere:
+    if ALL & everywhere:
         yield ok(f"{user} has all privileges")
         return
     missing = []
@@ -166,20 +157,6 @@ def clock(server: Server) -> Iterator[Outcome]:
         )
     else:
         yield ok("the same as ours")
-
-
-def _grants(server: Server) -> list[str]:
-    """Return the lines of SHOW GRANTS, those of the roles that we have among them."""
-    sql = "SHOW GRANTS"
-    if not server.is_mariadb and "activate_all_roles_on_login" in server.variables:
-        role = server.connection.row("SELECT CURRENT_ROLE() AS role", doing="ask for our roles").text("role")
-        if role not in {"", "NONE"}:
-            sql = f"SHOW GRANTS FOR CURRENT_USER() USING {role}"
-    return [
-        row.text(column)
-        for row in server.connection.query(sql, doing="list our privileges")
-        for column in row
-    ]
 
 
 def _user(server: Server) -> str:
