@@ -18,7 +18,8 @@ class CatalogEntry:
     One of a table with an empty name is that of its database: the default character set. ``altered_log_file``
     and ``altered_position`` are the place up to which the definition may have been another: that of an
     earlier statement, or of the reading itself where the reader has not looked for such; "" where there is
-    none. ``unknown`` says why the definition, of which only the names count then, is not known.
+    none. ``unknown`` says why the definition, of which only the names count then, is not known. ``whole`` is
+    the number of entries of a reading that lists all tables and databases; None for one of any other.
     """
 
     epoch: int
@@ -31,6 +32,7 @@ class CatalogEntry:
     altered_log_file: str = ""
     altered_position: int = 0
     unknown: str | None = None
+    whole: int | None = None
 
     def kept(self) -> tuple[Self, bytes]:
         """Give it as it is kept, and encoded: a definition that is too large for a record is not known."""
@@ -60,6 +62,7 @@ class CatalogEntry:
                 "altered_log_file": self.altered_log_file,
                 "altered_position": self.altered_position,
                 "unknown": self.unknown,
+                "whole": self.whole,
                 "definition": self.definition.to_dict(),
             },
         )

@@ -10,14 +10,15 @@ from typing import Self
 from millrace.avro import single_object
 from millrace.binlog.table import DEFINITION_TOO_LARGE, LARGEST_DEFINITION, TableDefinition
 from millrace.contract import SourcePosition
-from millrace.ddl import MISSING, State, Unknown
+from millrace.ddl import MISSING, UNNAMED, State, Unknown
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
     """The state of a table from the statement at a place in the log on.
 
-    One of a table with an empty name is that of its database. Without names it is the note of a gap.
+    One of a table with an empty name is that of its database. Without names it is the note of a gap, with
+    :data:`~millrace.ddl.UNNAMED` of a statement that may have made tables that its text does not tell.
     """
 
     database: str
@@ -31,6 +32,11 @@ class SchemaVersion:
     def is_gap(self) -> bool:
         """Whether it says that changes are missing: nothing that was known before holds from here on."""
         return not self.database and not self.table
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether it says that there may be tables that were never heard of."""
+        return (self.database, self.table) == UNNAMED
 
     @property
     def place(self) -> SourcePosition:

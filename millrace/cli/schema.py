@@ -150,6 +150,9 @@ def _summary(found: Sequence[Correction]) -> Iterator[str]:
         if version.is_gap:
             yield f"changes are missing before {version.place.with_epoch()}"
             continue
+        if version.is_unnamed:
+            yield f"the statement at {version.place.with_epoch()} may have made any table"
+            continue
         yield f"{version.database}.{version.table} from {version.place.with_epoch()} on:"
         before = None if each.before is None else Found(each.before, later=False, origin="history")
         after = Found(version.state, later=False, origin="history")

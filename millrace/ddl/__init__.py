@@ -5,13 +5,14 @@ output the definitions that it changes. If a statement is not understood, the de
 unknown; nothing is guessed.
 """
 
-from millrace.ddl.effects import MISSING, Known, Missing, State, Unknown, altered, apply
+from millrace.ddl.effects import MISSING, UNNAMED, Known, Missing, State, Unknown, altered, apply
 from millrace.ddl.script import definitions
 from millrace.ddl.tokens import MAX_STATEMENT, NotUnderstoodError, Server, Session
 
 __all__ = [
     "MAX_STATEMENT",
     "MISSING",
+    "UNNAMED",
     "Known",
     "Missing",
     "NotUnderstoodError",

@@ -37,18 +37,23 @@ State = TableDefinition | Unknown | Missing
 
 TableKey = tuple[str, str]
 
+UNNAMED: Final[TableKey] = "", "*"
+"""What stands for all tables that a statement may have made and that its text does not tell."""
+
+_WITH_TABLES: Final = frozenset({"TABLE", "SEQUENCE", "DATABASE"})
+
 
 class Known(Protocol):
     """The definitions before a statement."""
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; None where it was never heard of."""
+        """Give what is known of a table; None where it was never heard of and may be there."""
 
     def later(self, database: str, table: str) -> State | None:
-        """Give what is known only later of a table that was never heard of.
+        """Give what is known only later of a table that was never heard of; None where nothing is."""
 
-        MISSING where it is certain that it was not there; None where nobody knows.
-        """
+    def was_read(self, database: str, table: str) -> bool:
+        """Tell whether what is known of a table was read after the last statement that changed it."""
 
     def tables(self, database: str) -> Iterable[str]:
         """Give the tables of a database that are not missing."""
@@ -58,19 +63,20 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
     """Give the new states of what a statement changes, and of what it may change and is not understood.
 
     A table that was never heard of, and that the statement does not create, stays so; one that it may have
-    created or found is unknown. Without ``whole`` the text is the beginning of a statement, or not all of it
-    could be read.
+    created or found is unknown, and :data:`UNNAMED` where it may have made others. Without ``whole`` the text
+    is the beginning of a statement, or not all of it could be read.
     """
     if not whole:
         reason = "its text is too long, or not in its character set"
-        return _unknown(text, session, known, reason)
+        return _unknown(text, session, known, reason, told=False)
     work = _Work(session, known)
+    statement = None
     try:
         statement = ddl.parse(text, session)
         if statement is not None:
             _APPLY[type(statement)](work, statement)
     except NotUnderstoodError as error:
-        return _unknown(text, session, known, str(error))
+        return _unknown(text, session, known, str(error), told=_tells_all(text, statement))
     return work.changes
 
 
@@ -120,8 +126,19 @@ def _key(name: Name, session: Session) -> TableKey:
     return session.spelled(name.database or session.database), session.spelled(name.table)
 
 
-def _unknown(text: str, session: Session, known: Known, reason: str) -> dict[TableKey, State]:
-    """Give the states after a statement that is not understood: what it names is not known any more."""
+def _tells_all(text: str, statement: ddl.Ddl | None) -> bool:
+    """Tell whether :func:`classify` finds each table that a statement may have made; None is not parsed."""
+    if isinstance(statement, ddl.AlterTable):
+        return not any(isinstance(one, ddl.ConvertPartition) for one in statement.operations)
+    found = classify(text)
+    return statement is not None or (found.verb == "CREATE" and bool(found.tables or found.database))
+
+
+def _unknown(text: str, session: Session, known: Known, reason: str, *, told: bool) -> dict[TableKey, State]:
+    """Give the states after a statement that is not understood: what it names is not known any more.
+
+    Unless all tables are ``told`` that it may have made, :data:`UNNAMED` is not, either.
+    """
     statement = classify(text)
     if statement.temporary:
         return {}
@@ -134,6 +151,8 @@ def _unknown(text: str, session: Session, known: Known, reason: str) -> dict[Tab
             changes[key] = state
     if statement.database is not None and statement.verb in ("CREATE", "ALTER"):
         changes[session.spelled(statement.database), ""] = state
+    if statement.verb != "DROP" and statement.object_type in _WITH_TABLES and not told:
+        changes[UNNAMED] = state
     return changes
 
 
@@ -156,6 +175,10 @@ class _Work:
     def state(self, key: TableKey) -> State | None:
         """Give what is known of a table by now."""
         return self.changes[key] if key in self.changes else self._known.state(*key)
+
+    def was_read(self, key: TableKey) -> bool:
+        """Tell whether the catalogue has shown a table as it is known."""
+        return key not in self.changes and self._known.was_read(*key)
 
     def exists(self, key: TableKey) -> bool:
         """Tell whether a table is there, as far as is known."""
@@ -252,13 +275,23 @@ def _drop_tables(work: _Work, statement: ddl.DropTables) -> None:
             work.changes[key] = MISSING
 
 
+def _drop_views(work: _Work, statement: ddl.DropViews) -> None:
+    """Take back what IF NOT EXISTS seemed to have created where there was a view, which may be gone now."""
+    for name in statement.views:
+        key = work.key(name)
+        if isinstance(work.state(key), TableDefinition) and not work.was_read(key):
+            work.changes[key] = Unknown("a statement has dropped a view of its name")
+
+
 def _rename_tables(work: _Work, statement: ddl.RenameTables) -> None:
     for old, new in statement.pairs:
-        _rename(work, work.key(old), work.key(new))
+        _rename(work, work.key(old), work.key(new), if_exists=statement.if_exists)
 
 
-def _rename(work: _Work, old: TableKey, new: TableKey) -> None:
+def _rename(work: _Work, old: TableKey, new: TableKey, *, if_exists: bool) -> None:
     state = work.state(old)
+    if state is MISSING and if_exists:
+        return
     if state is None or state is MISSING:
         if work.state(new) is not None:
             work.changes[new] = Unknown("it got its name from a table whose definition is unknown")
@@ -288,9 +321,11 @@ def _alter_database(work: _Work, statement: ddl.AlterDatabase) -> None:
 
 
 def _drop_database(work: _Work, statement: ddl.DropDatabase) -> None:
-    database, _ = work.database(statement.database)
-    for table in work.tables(database):
-        work.changes[database, table] = MISSING
+    key = work.database(statement.database)
+    for table in work.tables(key[0]):
+        work.changes[key[0], table] = MISSING
+    if work.exists(key):
+        work.changes[key] = MISSING
 
 
 # -- ALTER TABLE ----------------------------------------------------------------------------------------
@@ -315,8 +350,10 @@ def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
         for each in statement.operations:
             if isinstance(each, ddl.ConvertPartition) and each.creates:
                 work.changes[work.key(each.table)] = state
+    elif state is MISSING and not statement.if_exists:
+        work.changes[key] = Unknown("a statement has altered it, and nothing is known to have created it")
     if statement.rename is not None:
-        _rename(work, key, work.key(statement.rename))
+        _rename(work, key, work.key(statement.rename), if_exists=statement.if_exists)
 
 
 def _convert_partition(work: _Work, each: ddl.ConvertPartition, table: TableDefinition) -> None:
@@ -645,6 +682,7 @@ _APPLY: Final[dict[type, Callable[[_Work, Any], None]]] = {
     ddl.AlterTable: _alter_table,
     ddl.RenameTables: _rename_tables,
     ddl.DropTables: _drop_tables,
+    ddl.DropViews: _drop_views,
     ddl.CreateDatabase: _create_database,
     ddl.AlterDatabase: _alter_database,
     ddl.DropDatabase: _drop_database,

@@ -27,6 +27,9 @@ class _Definitions(dict[TableKey, State]):
     def later(self, database: str, table: str) -> State:  # noqa: ARG002 - as it is asked
         return MISSING
 
+    def was_read(self, database: str, table: str) -> bool:  # noqa: ARG002 - as it is asked
+        return False
+
     def tables(self, database: str) -> list[str]:
         return [table for (name, table), state in self.items() if name == database and state is not MISSING]
 

@@ -243,6 +243,7 @@ class RenameTables:
     """RENAME TABLE, one pair after the other."""
 
     pairs: tuple[tuple[Name, Name], ...]
+    if_exists: bool = False
 
 
 @value
@@ -250,6 +251,13 @@ class DropTables:
     """DROP TABLE and DROP SEQUENCE."""
 
     tables: tuple[Name, ...]
+
+
+@value
+class DropViews:
+    """DROP VIEW; with IF EXISTS servers log it also where a name is that of a table, or of nothing."""
+
+    views: tuple[Name, ...]
 
 
 @value
@@ -283,6 +291,7 @@ Ddl = (
     | AlterTable
     | RenameTables
     | DropTables
+    | DropViews
     | CreateDatabase
     | AlterDatabase
     | DropDatabase
@@ -290,7 +299,7 @@ Ddl = (
 
 
 def parse(text: str, session: Session) -> Ddl | None:
-    """Read a statement; None for one that changes no definition of a table.
+    """Read a statement; None for one that has nothing to do with what tables there are.
 
     Raise NotUnderstoodError for one that may and is not understood.
     """
@@ -474,14 +483,9 @@ def _drop(tokens: Tokens) -> Ddl | None:
         return None
     tokens.accept_one("ONLINE", "OFFLINE")
     if tokens.accept_one("TABLE", "TABLES", "SEQUENCE"):
-        _if_exists(tokens)
-        names = [_table(tokens)]
-        while tokens.accept(","):
-            names.append(_table(tokens))
-        tokens.accept_one("RESTRICT", "CASCADE")
-        _wait(tokens)
-        _expect_end(tokens)
-        return DropTables(tuple(names))
+        return DropTables(_dropped(tokens))
+    if tokens.accept("VIEW"):
+        return DropViews(_dropped(tokens))
     if tokens.accept_one("DATABASE", "SCHEMA"):
         _if_exists(tokens)
         return DropDatabase(tokens.name())
@@ -493,10 +497,21 @@ def _drop(tokens: Tokens) -> Ddl | None:
     return None
 
 
+def _dropped(tokens: Tokens) -> tuple[Name, ...]:
+    _if_exists(tokens)
+    names = [_table(tokens)]
+    while tokens.accept(","):
+        names.append(_table(tokens))
+    tokens.accept_one("RESTRICT", "CASCADE")
+    _wait(tokens)
+    _expect_end(tokens)
+    return tuple(names)
+
+
 def _rename(tokens: Tokens) -> Ddl | None:
     if not tokens.accept_one("TABLE", "TABLES"):
         return None
-    _if_exists(tokens)
+    exists = _if_exists(tokens)
     pairs = []
     while True:
         old = _table(tokens)
@@ -506,7 +521,7 @@ def _rename(tokens: Tokens) -> Ddl | None:
         if not tokens.accept(","):
             break
     _expect_end(tokens)
-    return RenameTables(tuple(pairs))
+    return RenameTables(tuple(pairs), exists)
 
 
 def _alter(tokens: Tokens) -> Ddl | None:

@@ -45,6 +45,14 @@ class Server:
         return self.mariadb and self.version >= (10, 11)
 
     @property
+    def shows_before_logging(self) -> bool:
+        """Whether the catalogue shows what a CREATE has made before the log has the statement.
+
+        MySQL 8 commits its dictionary after the log.
+        """
+        return self.mariadb or (bool(self.version) and self.version < (8,))
+
+    @property
     def shows_widths(self) -> bool:
         """Whether the types of integers are shown with their display widths."""
         return self.mariadb or self.version < (8, 0, 19)

@@ -24,6 +24,7 @@ from millrace.binlog.table import (
 )
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError, SourceError
+from millrace.mysql.privileges import sees_all_tables
 from millrace.mysql.status import LogStatus, log_status
 from millrace.text import shortened
 
@@ -108,13 +109,15 @@ class CatalogReading:
     """All definitions that our user may see, and a place in the log at which they hold.
 
     ``whole`` is False where tables are missing that were being altered. With ``lower_case_names`` names of
-    databases and tables do not differ by case.
+    databases and tables do not differ by case. ``lists_all`` says that what is not among them did not exist,
+    and that the log has each statement since then that makes it.
     """
 
     status: LogStatus
     definitions: "Definitions"
     whole: bool
     lower_case_names: bool = False
+    lists_all: bool = False
 
 
 def read_catalog(connection: MysqlConnection, *, wait: bool = True) -> CatalogReading:
@@ -139,17 +142,21 @@ def _lower_case(connection: MysqlConnection) -> bool:
 
 def _read_around(connection: MysqlConnection, *, wait: bool) -> CatalogReading:
     """Read the definitions around a place, until they are the same before and after it."""
-    definitions, before = _read(connection, wait=wait)
+    sees_all = sees_all_tables(connection)
+    reader = _Reader(connection, wait=wait)
+    definitions = reader.read()
     digest = definitions.digest()
     for _ in range(_ATTEMPTS):
         del definitions  # there is room for one of them
-        status = log_status(connection)
-        definitions, skipped = _read(connection, wait=wait)
-        was, digest = digest, definitions.digest()
+        before, status = reader.skipped, log_status(connection)
+        reader = _Reader(connection, wait=wait)
+        definitions = reader.read()
+        was, digest, skipped = digest, definitions.digest(), reader.skipped
         # A table that was left out by some of the queries only would lack a part.
         if was == digest and before == skipped and len(set(skipped)) == 1:
-            return CatalogReading(status, definitions, not any(skipped), _lower_case(connection))
-        before = skipped
+            whole = not any(skipped)
+            lists_all = whole and sees_all and reader.lists_columns_of_all and not status.filtered
+            return CatalogReading(status, definitions, whole, _lower_case(connection), lists_all)
     raise RetriableError(f"{connection.address}: tables kept changing while the catalogue was read")
 
 
@@ -183,7 +190,7 @@ def read_tables(connection: MysqlConnection, names: Iterable[_TableName]) -> Cat
 
 def read_definitions(connection: MysqlConnection) -> "Definitions":
     """Return the definitions of all tables that our user may see, by database and name."""
-    return _read(connection, wait=True)[0]
+    return _Reader(connection, wait=True).read()
 
 
 def read_definition(connection: MysqlConnection, database: str, table: str) -> TableDefinition | None:
@@ -239,12 +246,6 @@ class Definitions:
         return len(packed) + _PIECE_BYTES
 
 
-def _read(connection: MysqlConnection, *, wait: bool) -> tuple[Definitions, list[int]]:
-    """Return definitions, and how many tables each query left out, which happens without ``wait`` only."""
-    reader = _Reader(connection, wait=wait)
-    return reader.read(), reader.skipped
-
-
 @dataclass(slots=True)
 class _Table:
     """A table of the list, and the columns of its primary key: position and prefix by name.
@@ -269,6 +270,7 @@ class _Reader:
         self, connection: MysqlConnection, *, wait: bool, only: Sequence[_TableName] | None = None
     ) -> None:
         self.skipped: list[int] = []
+        """How many tables each query left out, which happens without ``wait`` only."""
         self._only = only
         self._connection = connection
         self._wait = wait
@@ -276,7 +278,13 @@ class _Reader:
         self._left = _KEPT_BYTES
         self._tables: dict[_TableName, _Table] = {}
 
+    @property
+    def lists_columns_of_all(self) -> bool:
+        """Whether there are columns of each table that was listed; of a damaged one there are none."""
+        return all(table.columns for table in self._tables.values())
+
     def read(self) -> Definitions:
+        """Read the definitions."""
         for database, table, kind, engine, collation in self._rows(_TABLES, 5):
             self._keep(_TABLE_BYTES + 4 * (len(database) + len(table)))
             self._tables[database, table] = _Table(kind, engine or None, collation or None)

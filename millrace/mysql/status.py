@@ -22,11 +22,15 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """The end of the log, and the GTIDs of everything before it ("" where there are none)."""
+    """The end of the log, and the GTIDs of everything before it ("" where there are none).
+
+    ``filtered`` says that statements of some databases are not logged (binlog_do_db, binlog_ignore_db).
+    """
 
     log_file: str
     position: int
     gtid_set: str
+    filtered: bool = False
 
 
 def binary_logs(connection: MysqlConnection) -> list[LogFile]:
@@ -47,11 +51,12 @@ def log_status(connection: MysqlConnection) -> LogStatus:
         raise RefusedError(f"{connection.address}: the binary log is off; start the server with log_bin")
     row = rows[0]
     log_file, position = log_file_name(row.text("File"), row.where), row.number("Position")
+    filtered = any(name in row and row.text(name) for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     if connection.flavour is Flavour.MARIADB:
-        return LogStatus(log_file, position, gtids_at(connection, log_file, position) or "")
+        return LogStatus(log_file, position, gtids_at(connection, log_file, position) or "", filtered)
     # MySQL 5.5 has no such column.
     gtid_set = row.text("Executed_Gtid_Set") if "Executed_Gtid_Set" in row else ""
-    return LogStatus(log_file, position, gtid_set.replace("\n", ""))
+    return LogStatus(log_file, position, gtid_set.replace("\n", ""), filtered)
 
 
 def first_with_gtids(connection: MysqlConnection, logs: Sequence[LogFile]) -> int:

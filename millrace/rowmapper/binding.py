@@ -308,7 +308,7 @@ class Binder:
         self._look()
         versions = self._catalog.apply(text, session, place, whole=whole)
         for version in versions:
-            if isinstance(version.state, Unknown):
+            if isinstance(version.state, Unknown) and not version.is_unnamed:
                 _LOG.warning(
                     "the definition of a table is not known from a statement on",
                     table=f"{version.database}.{version.table}",
@@ -319,6 +319,11 @@ class Binder:
                     "the reader has read it again; 'millrace deadletter redrive' publishes them",
                 )
         return versions
+
+    def begin(self, place: SourcePosition) -> SchemaVersion | None:
+        """Apply statements from ``place`` on; give the note of that, where those before it are missed."""
+        self._refresh()
+        return self._catalog.begin(place)
 
     def gap(self, place: SourcePosition) -> SchemaVersion:
         """Let no definition hold beyond ``place``, before which changes are missing; give the note of it."""

@@ -6,6 +6,10 @@ said of its rows; but not before the last statement that may have altered it unt
 tells, nor where the reader has not looked for such statements. Of a table of which nothing is known,
 statements tell nothing either.
 
+A table of which nothing is known did not exist where a whole reading did not list it: one of all tables and
+databases, by a user who may see them. That holds until a statement makes the table, or may have made tables
+without naming them.
+
 Where changes are missing from the log, DDL statements may be among them. So what was known before such a gap
 does not hold after it: there a table is not known until it is read, created or given. A gap of the reader's
 begins an epoch, and the reader looks for alterations from there to its next reading; that holds from the gap
@@ -14,7 +18,7 @@ on, as the first one does. After a gap that does not begin an epoch nobody has l
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +28,8 @@ from typing import Final, Literal, NamedTuple
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
 from millrace.contract import SourcePosition
-from millrace.ddl import MISSING, Session, State, Unknown, apply
+from millrace.ddl import MISSING, UNNAMED, Session, State, Unknown, apply
+from millrace.selection.tables import SYSTEM_DATABASES
 
 _NUMBER: Final = re.compile(r"\d+$")
 
@@ -75,8 +80,11 @@ class Catalog:
         self._reached = _BEGINNING.order()
         """How far statements were applied: the readings after it wait for the stream, and are all kept."""
         self._lower_case = False
-        self._read_from: tuple[int, int, int] | None = None
-        """Where the catalogue was read first, with all databases."""
+        self._whole: list[SourcePosition] = []
+        """Where the whole catalogue was read, in the order of the log: the last one that was reached, and
+        those after it."""
+        self._coming: Counter[tuple[SourcePosition, int]] = Counter()
+        """How many entries have come of a whole reading, of which more will."""
 
     @property
     def lower_case_names(self) -> bool:
@@ -94,7 +102,8 @@ class Catalog:
         key = (entry.definition.database, entry.definition.table)
         versions = self._versions[self._key(*key)]
         place = SourcePosition(entry.epoch, entry.log_file, entry.position)
-        self._read_from = min(self._read_from or place.order(), place.order())
+        if entry.whole is not None:
+            self._count(place, entry.read_ms, entry.whole)
         version = _Version(
             place,
             state,
@@ -113,6 +122,13 @@ class Catalog:
             del versions[at - 1]
         self._forget(versions)
 
+    def _count(self, place: SourcePosition, read_ms: int, entries: int) -> None:
+        """Count an entry of a whole reading, which tells what is missing once all have come."""
+        self._coming[place, read_ms] += 1
+        if self._coming[place, read_ms] == entries:
+            del self._coming[place, read_ms]
+            insort(self._whole, place, key=SourcePosition.order)
+
     def restore(self, stored: SchemaVersion) -> None:
         """Take a version that was written by an earlier row mapper, or the note of a gap."""
         place = stored.place
@@ -125,6 +141,23 @@ class Catalog:
     def reach(self, place: SourcePosition) -> None:
         """Take note that all statements before a place were applied."""
         self._reached = max(self._reached, place.order())
+        while self._kept is not None and len(self._whole) > 1 and self._whole[1].order() <= self._reached:
+            del self._whole[0]
+
+    def begin(self, place: SourcePosition) -> SchemaVersion | None:
+        """Take note that no statement before ``place`` is applied; give what is written down of it.
+
+        That is nothing where the catalogue was not read before it, or another row mapper has applied some.
+        """
+        if self._reached != _BEGINNING.order() or not (
+            self._whole and self._whole[0].order() < place.order()
+        ):
+            return None
+        # No statement stands just before the first event, so that the note stays when the history is rebuilt.
+        before = place._replace(position=max(place.position - 1, 0))
+        state = Unknown("statements before the first event were not applied")
+        self._put(UNNAMED, _Version(before, state, "history"))
+        return SchemaVersion(*UNNAMED, before.epoch, before.log_file, before.position, state)
 
     def gap(self, place: SourcePosition) -> SchemaVersion:
         """Take note that changes are missing just before ``place``; give what is written down of it."""
@@ -139,7 +172,8 @@ class Catalog:
         """Apply a statement, and give the versions that come of it."""
         session = replace(session, lower_case_names=self._lower_case)
         self.reach(place)
-        changes = apply(text, session, _Known(self, place), whole=whole)
+        known = _Known(self, place, trusts_readings=session.server.shows_before_logging)
+        changes = apply(text, session, known, whole=whole)
         versions = [
             SchemaVersion(*key, place.epoch, place.log_file, place.position, state).bounded()
             for key, state in changes.items()
@@ -257,9 +291,32 @@ class Catalog:
             return altered
         return None if gap is None else Found(_not_known_after(gap), later=False)
 
-    def was_read(self, place: SourcePosition) -> bool:
-        """Tell whether the catalogue was read before a place."""
-        return self._read_from is not None and self._read_from < place.order()
+    def is_missing(self, database: str, table: str, place: SourcePosition) -> bool:
+        """Tell whether a table of which nothing is known did not exist just before a statement at ``place``.
+
+        Of a database, that of a table with an empty name.
+        """
+        at = bisect_right(self._whole, place.order(), key=SourcePosition.order)
+        if not at or self.spelled(database) in SYSTEM_DATABASES:
+            return False
+        read, gap, unnamed = self._whole[at - 1], self.last_gap(place), self._last(*UNNAMED, place)
+        if (
+            read.epoch != place.epoch
+            or (gap is not None and gap.order() >= read.order())
+            or (unnamed is not None and unnamed.place.order() >= read.order())
+        ):
+            return False
+        if table:
+            known = self._last(database, "", place)
+            if known is None or known.state is MISSING:
+                return False
+        return self._last(database, table, place) is None
+
+    def _last(self, database: str, table: str, place: SourcePosition) -> _Version | None:
+        """Give what was known last of a table since the gap before a statement at ``place``."""
+        versions = self._versions.get(self._key(database, table), [])
+        index = bisect_right(versions, (place.order(), False), key=_order)
+        return versions[index - 1] if index > self._between_gaps(versions, place).start else None
 
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Give the tables that a database has at ``place``, as far as is known."""
@@ -273,14 +330,17 @@ class Catalog:
 class _Known:
     """What is known before a statement."""
 
-    def __init__(self, catalog: Catalog, place: SourcePosition) -> None:
+    def __init__(self, catalog: Catalog, place: SourcePosition, *, trusts_readings: bool) -> None:
         self._catalog, self._place = catalog, place
+        self._trusts_readings = trusts_readings
 
     def state(self, database: str, table: str) -> State | None:
         """Give what is known of a table; what was read later does not count.
 
         After a gap it only tells that there may have been such a table.
         """
+        if self._trusts_readings and self._catalog.is_missing(database, table, self._place):
+            return MISSING
         found = self._catalog.find(database, table, self._place, before=True)
         if found is None or not found.later:
             return None if found is None else found.definition
@@ -288,14 +348,14 @@ class _Known:
         return None if gap is None else _not_known_after(gap)
 
     def later(self, database: str, table: str) -> State | None:
-        """Give what was read later of a table that was never heard of.
-
-        All databases are read together, so that one which was not there then is missing until it is created.
-        """
+        """Give what was read later of a table that was never heard of."""
         found = self._catalog.find(database, table, self._place, before=True)
-        if found is not None:
-            return found.definition
-        return MISSING if not table and self._catalog.was_read(self._place) else None
+        return None if found is None else found.definition
+
+    def was_read(self, database: str, table: str) -> bool:
+        """Tell whether what is known of a table was read after the last statement that changed it."""
+        found = self._catalog.find(database, table, self._place, before=True)
+        return found is not None and found.origin == "catalog"
 
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""

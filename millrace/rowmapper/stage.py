@@ -6,13 +6,14 @@ output (:mod:`millrace.rowmapper.publication`).
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.transaction import TransactionEnd
-from millrace.contract import SourcePosition
+from millrace.contract import EventKey, SourcePosition
 from millrace.rowmapper.assembly import Assembler, Step, Transaction
 from millrace.rowmapper.binding import Seen
 from millrace.rowmapper.event_reader import EventReader, Incoming, Marker, Unreadable
@@ -52,6 +53,8 @@ class RowMapperStage:
         self.unknown_xa = 0
         """XA transactions that were decided, and prepared before the first event."""
         self._end_of = end_of
+        # Nothing was taken so far, nor by an earlier row mapper.
+        self._is_first = not state.counters and not publisher.learn_only
         self._last: Record | None = None
         self._end: SourcePosition | None = None
         self.output = publisher.output
@@ -112,6 +115,8 @@ class RowMapperStage:
     def take(self, records: Sequence[Record]) -> Iterator[None]:
         """Take records, write what follows from them."""
         self._binder.look_again()
+        if self._is_first:
+            self._begin(records[0])
         known = self._publisher.known
         records = records if isinstance(records, list) else list(records)
         index = 0
@@ -130,6 +135,15 @@ class RowMapperStage:
         self._last = records[-1]
         yield from self.merge_snapshots()
         yield
+
+    def _begin(self, first: Record) -> None:
+        """Take note of the statements that lie before the first event: nobody applies them any more."""
+        self._is_first = False
+        with suppress(ValueError):
+            noted = self._binder.begin(EventKey.parse(first.key or b"").raw.place)
+            if noted is not None:
+                topic = self._publisher.topics.schemas
+                self.output.add(topic, noted.key, noted.to_bytes(), first.timestamp_ms)
 
     def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
         """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""

@@ -92,8 +92,9 @@ class LiveSource:
         self._dump: Dump | None = None
         # Whether what Kafka has is to be acknowledged, though nothing that has come asks for it.
         self._goes_on = False
-        # What was written last, with its epoch, and what is to be written with the first events.
-        self._catalog: tuple[int, bytes] | None = None
+        # What was written last, with its epoch and whether it was all, and what is to be written with the
+        # first events.
+        self._catalog: tuple[int, bytes, bool] | None = None
         self._unwritten: CatalogReading | None = None
         # From where on statements may have altered tables that nobody has looked for: where a first session
         # begins, or one after a gap; later the last reading of the catalogue. Else nobody looks.
@@ -594,7 +595,7 @@ class LiveSource:
     def _write_catalog(self, reading: CatalogReading) -> None:
         """Write the definitions of all tables, unless they are there already."""
         definitions = reading.definitions
-        written = self._stage.session_epoch, definitions.digest()
+        written = self._stage.session_epoch, definitions.digest(), reading.lists_all
         if self._catalog == written:
             return
         self._write_definitions(reading, self._alterations)
@@ -613,6 +614,7 @@ class LiveSource:
         here = status.log_file, status.position
         now_ms = int(time.time() * 1000)
         topic = Topics(self._settings.source).catalog
+        whole = len(reading.definitions) if reading.lists_all else None
         for definition in reading.definitions:
             altered = here if found is None else found.of(definition.database, definition.table)
             entry, value = CatalogEntry(
@@ -624,6 +626,7 @@ class LiveSource:
                 status.gtid_set,
                 reading.lower_case_names,
                 *(altered or ("", 0)),
+                whole=whole,
             ).kept()
             if entry.unknown is not None:
                 _LOG.warning(

@@ -36,6 +36,7 @@ from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
 from tests.debian import perl_environment, unpacked
+from tests.servers.databases import fetched
 from tests.service_process import wait_for as await_it
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
@@ -592,6 +593,59 @@ def test_alterations_in_a_gap(
             assert "the schema history is correct" in schema(world, "rebuild")
             world.command("deadletter", "redrive")
         assert [row["after"] for row in world.rows("again")] == expected["again"]
+
+
+NEW_APPLICATION = (
+    "CREATE DATABASE IF NOT EXISTS app CHARACTER SET latin1",
+    "CREATE TABLE IF NOT EXISTS app.{} (id INT UNSIGNED PRIMARY KEY, e ENUM('x','y'), v VARCHAR(20))",
+    "INSERT INTO app.{} VALUES (4000000000, 'y', 'ä')",
+    "INSERT INTO ddl.done VALUES ({})",
+)
+"""What it runs at its start; the log of an old server does not tell whether that created anything."""
+
+
+@pytest.mark.parametrize("name", ["mysql57", "mariadb102"])
+def test_tables_that_a_new_application_creates_if_they_do_not_exist(
+    kafka: Kafka, registry: Registry, name: str, tmp_path: Path
+) -> None:
+    """A reader that sees all tables knows that they did not; else their rows wait."""
+    with fetched(name) as server:
+        assert isinstance(server, MySQL | MariaDB)
+        server.execute(
+            "CREATE DATABASE ddl CHARACTER SET utf8mb4",
+            "CREATE TABLE ddl.done (id INT PRIMARY KEY)",
+            "CREATE TABLE ddl.there (id INT PRIMARY KEY, e ENUM('y','x'))",
+            "CREATE TABLE ddl.gone (id INT)",
+            "CREATE VIEW ddl.broken AS SELECT id FROM ddl.gone",
+            "DROP TABLE ddl.gone",
+            "CREATE USER 'some'@'%' IDENTIFIED BY 'secret'",
+            "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'some'@'%'",
+            "GRANT SELECT ON ddl.* TO 'some'@'%'",
+        )
+        account = {"MILLRACE_MYSQL_USER": "some", "MILLRACE_MYSQL_PASSWORD": "secret"}
+        for number, (table, login) in enumerate((("orders", {}), ("later", account)), 1):
+            source = f"new-{name}-{table}-{os.urandom(3).hex()}"
+            with closing(RowsWorld(kafka, registry, server, source, tmp_path)) as world:
+                world.database = "ddl"
+                with world.services(*SERVICES, **login):
+                    world.wait_for_start()
+                    server.execute(
+                        "CREATE TABLE IF NOT EXISTS ddl.there (id INT PRIMARY KEY, e ENUM('x','y'))",
+                        f"INSERT INTO ddl.there VALUES ({number}, 'x')",
+                        *(
+                            statement.format(*2 * [table if "app" in statement else number])
+                            for statement in NEW_APPLICATION
+                        ),
+                    )
+                    world.wait_for_row("done")
+                (there,) = world.rows("there")
+                assert there["after"] == {"id": number, "e": "x"}
+                world.database = "app"
+                known = not login
+                assert [row["after"] for row in world.rows(table)] == known * [
+                    {"id": 4_000_000_000, "e": "y", "v": "ä"}
+                ]
+                assert len(world.messages(world.topics.deadletter)) == (not known)
 
 
 def schema(world: RowsWorld, *arguments: str) -> str:

@@ -34,10 +34,12 @@ FILE = "log.000001"
 RENAMED = {600: "ALTER TABLE a RENAME COLUMN x TO y"}
 
 
-def reading(*tables: str, position: int = 4, column: str = "id", whole: bool = True) -> CatalogReading:
+def reading(
+    *tables: str, position: int = 4, column: str = "id", whole: bool = True, lists_all: bool = False
+) -> CatalogReading:
     columns = (ColumnDefinition(0, column, "int"),)
     definitions = Definitions(TableDefinition("shop", table, columns) for table in tables)
-    return CatalogReading(LogStatus(FILE, position, ""), definitions, whole=whole)
+    return CatalogReading(LogStatus(FILE, position, ""), definitions, whole=whole, lists_all=lists_all)
 
 
 def live_source() -> LiveSource:
@@ -145,11 +147,16 @@ class Readings:
         self.source._touched[next(iter(found.definitions)).table, ""] = None
         self.source._read_touched()
 
+    def entries(self) -> list[CatalogEntry]:
+        """What was written."""
+        written = self.source._stage.output.groups.get(("s.catalog", 0), ())
+        return [CatalogEntry.from_bytes(value or b"") for _, value, *_ in written]
+
     def columns(self, *positions: int, table: str = "a", gap: int | None = None) -> list[str | None]:
         """The column of a table at places, for a row mapper that has seen none of the statements."""
         catalog = Catalog(kept=None)
-        for _, value, *_ in self.source._stage.output.groups["s.catalog", 0]:
-            catalog.add(CatalogEntry.from_bytes(value or b""))
+        for entry in self.entries():
+            catalog.add(entry)
         if gap is not None:
             catalog.gap(SourcePosition(0, FILE, gap))
         found = [catalog.find("shop", table, SourcePosition(0, FILE, position)) for position in positions]
@@ -199,3 +206,14 @@ def test_a_server_that_is_read_after_files(monkeypatch: pytest.MonkeyPatch, name
     readings.read(reading("a", "b", position=900, column="y"))
     assert readings.columns(499, 500, 601, gap=0) == [None, None, "y" if name is None else None]
     assert readings.columns(499, 500, 900, table="b", gap=0) == [None, "y" if name is None else None, "y"]
+
+
+def test_what_is_written_of_a_whole_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many entries it has; once the user sees all tables it is written again, though it is the same."""
+    readings = Readings(monkeypatch, {})
+    readings.read(reading("a", "b"))
+    readings.read(reading("a", "b"))
+    readings.read(reading("a", "b", lists_all=True))
+    readings.read(reading("a", "b", lists_all=True))
+    readings.read_touched(reading("a", position=900))
+    assert [entry.whole for entry in readings.entries()] == [None, None, 2, 2, None]

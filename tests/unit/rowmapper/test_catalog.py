@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.schema_version import SchemaVersion
+from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.events.query import StatusVariables
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
-from millrace.ddl import Server, Session, Unknown
+from millrace.ddl import MISSING, Server, Session, Unknown
 from millrace.rowmapper.catalog import Catalog
 
 from .harness import EventsTopic, World
@@ -167,17 +169,19 @@ CREATED = "CREATE TABLE IF NOT EXISTS a (id INT PRIMARY KEY, made VARCHAR(100) C
 """The table may have been there, with other columns."""
 
 
-def rows_after_it(variables=None, catalog=(), before=()):
+def rows_after_it(variables=None, catalog=(), before=(), version=None, **world):
     """The names of the second column in rows after the statement; and how many rows wait."""
     topic = EventsTopic()
     log = Log(topic, named=False)
+    if version is not None:
+        log.event(FormatDescriptionEvent(4, version, 0, 19, bytes(40), 0))
     for statement in before:
         log.query(statement)
-    if catalog:
+    if catalog and version is None:
         log.begin().insert("a", (1, "x")).commit()
     log.query(CREATED, variables=variables)
     log.begin().insert("a", (2, "x")).commit()
-    world = World(topic, catalog=catalog)
+    world = World(topic, catalog=catalog, **world)
     world.run()
     found = [list(value["after"])[1] for _, value in world.read("t.shop.a")]
     return found, len(world.records("t.deadletter"))
@@ -234,18 +238,217 @@ def test_a_server_that_logs_only_what_was_created(version, expected):
         assert isinstance(made.state, expected), kind
 
 
+# -- whole readings ----------------------------------------------------------------------------------------
+
+SESSION = Session("shop", 0, Server.parse("5.7.22-log"), "latin1")
+
+
+def whole_reading(position=4, *tables, epoch=0, database="shop"):
+    """What a reader writes that sees all tables: those of one database, and the server's own."""
+    found = [TableDefinition(name, "", (), charset="utf8mb4") for name in (database, "mysql")]
+    found += [TableDefinition(database, table, (ColumnDefinition(0, "id", "int"),)) for table in tables]
+    return [CatalogEntry(epoch, "bin.000001", position, each, 1, whole=len(found)) for each in found]
+
+
+def known(*entries, kept=20):
+    catalog = Catalog(kept)
+    for each in entries:
+        catalog.add(each)
+    return catalog
+
+
+def after(catalog, *statements, session=SESSION, position=100, table="a", epoch=0):
+    """What is known of a table after statements that come one after the other."""
+    for number, text in enumerate(statements):
+        place = SourcePosition(epoch, "bin.000001", position + number)
+        catalog.apply(text, session, place, whole=True)
+    found = catalog.find("shop", table, place)
+    return None if found is None else found.definition
+
+
+@pytest.mark.parametrize("cut_every", [1, 10_000])
+@pytest.mark.parametrize("version", ["5.7.22-log", "5.5.5-10.2.11-MariaDB", "10.5.26-MariaDB"])
+def test_a_table_that_a_whole_reading_does_not_list_is_created(version, cut_every):
+    found = rows_after_it(version=version, catalog=whole_reading(), cut_every=cut_every)
+    assert found == (["made"], 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "entries"),
+    [
+        pytest.param("8.0.15", whole_reading(), id="what MySQL 8 has logged may show only later"),
+        pytest.param("9", whole_reading(), id="so may what an unknown version has"),
+        pytest.param("5.7.22", whole_reading()[:-1], id="its last entry is not there"),
+        pytest.param(
+            "5.7.22", [replace(one, whole=None) for one in whole_reading()], id="tables may be missing"
+        ),
+        pytest.param("5.7.22", whole_reading(5000), id="it was read after the statement"),
+        pytest.param("5.7.22", whole_reading(database="other"), id="the database was not listed either"),
+    ],
+)
+def test_what_proves_nothing(version, entries):
+    assert rows_after_it(version=version, catalog=entries) == ([], 1)
+
+
+def test_a_table_that_a_whole_reading_lists_is_found():
+    assert after(known(*whole_reading(4, "a")), CREATED).columns[0].column_type == "int"
+    assert len(after(known(*whole_reading(4, "A")), CREATED).columns) == 2
+    lower = [replace(one, lower_case_names=True) for one in whole_reading(4, "a")]
+    assert len(after(known(*lower), CREATED.replace(" a ", " A ")).columns) == 1
+
+
+def test_entries_of_two_readings_make_no_whole_one():
+    one, other = whole_reading()
+    assert isinstance(after(known(one, replace(other, read_ms=2)), CREATED), Unknown)
+    assert isinstance(after(known(one, replace(other, position=5)), CREATED), Unknown)
+    assert isinstance(after(known(other, one, replace(other, read_ms=2)), CREATED), TableDefinition)
+
+
+def test_a_whole_reading_across_gaps_and_epochs():
+    for gap, read, epoch, expected in (
+        (SourcePosition(0, "bin.000001", 60), 50, 0, Unknown),
+        (SourcePosition(0, "bin.000001", 40), 50, 0, TableDefinition),
+        (SourcePosition(1, "bin.000001", 0), 50, 1, Unknown),
+    ):
+        catalog = known(*whole_reading(read))
+        catalog.gap(gap)
+        assert isinstance(after(catalog, CREATED, epoch=epoch), expected)
+    # Another server may have tables of its own.
+    assert isinstance(after(known(*whole_reading()), CREATED, epoch=1), Unknown)
+    assert isinstance(after(known(*whole_reading(epoch=1)), CREATED, epoch=1), TableDefinition)
+
+
+@pytest.mark.parametrize("kept", [None, 20])
+def test_the_last_whole_reading_before_a_statement_counts(kept):
+    catalog = known(*whole_reading(4), *whole_reading(150, "a"), *whole_reading(300, "a"), kept=kept)
+    assert len(after(catalog, CREATED).columns) == 2
+    catalog = known(*whole_reading(4), *whole_reading(90, "b"), *whole_reading(300, "a"), kept=kept)
+    assert len(after(catalog, CREATED).columns) == 2
+    assert len(after(catalog, CREATED.replace(" a ", " b "), position=200, table="b").columns) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "RENAME TABLE v TO a",
+        "ALTER TABLE v RENAME a",
+        "ALTER TABLE a ADD b INT",
+        "ALTER TABLE other CONVERT TO CHARACTER UNHEARD OF",
+        "CREATE TABLE a SELECT 1",
+        "ALTER DATABASE `#mysql50#shop` UPGRADE DATA DIRECTORY NAME",
+    ],
+)
+def test_a_statement_that_tells_of_a_table_or_may_have_made_it(statement):
+    catalog = known(*whole_reading())
+    assert isinstance(after(catalog, statement, CREATED), Unknown)
+    # So it is for the next process, which has the versions alone.
+    versions = known(*whole_reading()).apply(
+        statement, SESSION, SourcePosition(0, "bin.000001", 100), whole=True
+    )
+    restarted = Catalog()
+    for version in versions:
+        restarted.restore(SchemaVersion.from_bytes(version.to_bytes()))
+    for each in whole_reading():
+        restarted.add(each)
+    assert isinstance(after(restarted, CREATED, position=101), Unknown)
+    # A later reading tells again.
+    for each in whole_reading(200, "other"):
+        restarted.add(each)
+    assert isinstance(
+        after(restarted, CREATED.replace(" a ", " b "), position=300, table="b"), TableDefinition
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TEMPORARY TABLE a (x INT)",
+        "DROP TEMPORARY TABLE a",
+        "DROP TABLE IF EXISTS a",
+        "DROP VIEW IF EXISTS a",
+        "ALTER TABLE IF EXISTS a ADD b INT",
+        "RENAME TABLE b TO c",
+        "RENAME TABLE IF EXISTS b TO a",
+        "ALTER TABLE IF EXISTS b RENAME a",
+        "CREATE TABLE b SELECT 1",
+        "CREATE VIEW a AS SELECT 1",
+        "CREATE PROCEDURE p() BEGIN END",
+    ],
+)
+def test_a_statement_that_makes_no_such_table(statement):
+    assert isinstance(after(known(*whole_reading()), statement, CREATED), TableDefinition)
+
+
+def test_a_statement_of_which_only_the_beginning_is_read():
+    for text, expected in (
+        ("RENAME TABLE b TO c, d", Unknown),
+        ("CREATE TABLE `\ufffd` (x INT)", Unknown),
+        ("CREATE PROCEDURE p() BEGIN", TableDefinition),
+        ("DROP TABLE b, ", TableDefinition),
+    ):
+        catalog = known(*whole_reading())
+        catalog.apply(text, SESSION, SourcePosition(0, "bin.000001", 50), whole=False)
+        assert isinstance(after(catalog, CREATED), expected), text
+
+
+def test_what_was_created_where_a_view_was():
+    """The statement makes nothing where there is a view, which is dropped only after it."""
+    other = "CREATE TABLE IF NOT EXISTS a (made VARCHAR(100), id INT)"
+    for drop in ("DROP VIEW a", "DROP VIEW IF EXISTS b, a"):
+        assert isinstance(after(known(*whole_reading()), CREATED, drop, other), Unknown)
+    # Without a view servers log the statement as well; the reader has seen the table, then.
+    seen = [*whole_reading(), *whole_reading(101, "a")]
+    assert len(after(known(*seen), CREATED, "BEGIN", "DROP VIEW IF EXISTS a", other).columns) == 1
+
+
+def test_a_database_that_is_dropped_and_created_again():
+    catalog = known(*whole_reading(4, "b"))
+    assert after(catalog, "CREATE TABLE a (x INT)", "DROP DATABASE shop") is MISSING
+    made = after(
+        catalog, "CREATE DATABASE IF NOT EXISTS shop CHARSET latin1", CREATED, position=200, table=""
+    )
+    assert made.charset == "latin1"
+    assert len(after(catalog, CREATED.replace(" a ", " b "), position=300, table="b").columns) == 2
+
+
+def test_statements_that_a_first_row_mapper_has_missed():
+    """The events of before were deleted; a reading of before them tells nothing of what came since."""
+    catalog = known(*whole_reading())
+    assert catalog.begin(SourcePosition(0, "bin.000001", 4)) is None
+    noted = catalog.begin(SourcePosition(0, "bin.000001", 50))
+    assert isinstance(after(catalog, CREATED), Unknown)
+    restarted = Catalog()
+    restarted.restore(SchemaVersion.from_bytes(noted.to_bytes()))
+    for each in whole_reading():
+        restarted.add(each)
+    assert restarted.begin(SourcePosition(0, "bin.000001", 60)) is None
+    assert isinstance(after(restarted, CREATED), Unknown)
+    assert noted.place.position == 49, "no statement is there, so that it stays when the history is rebuilt"
+
+    late = [replace(one, position=2) for one in whole_reading()]
+    assert rows_after_it(version="5.7.22", catalog=late) == ([], 1)
+
+
 def test_a_database_that_was_not_there_is_created():
-    """Where the catalogue was read, it had all databases."""
+    """Where all databases were read, and it was not among them: who has no SELECT may not see all."""
     place = SourcePosition(0, "bin.000001", 100)
     text = "CREATE DATABASE IF NOT EXISTS other"
     session = Session("", 0, Server.parse("11.4.5-MariaDB"), "utf8mb4")
-    catalog = Catalog()
-    (made,) = catalog.apply(text, session, place, whole=True)
-    assert isinstance(made.state, Unknown)
-    catalog = Catalog()
-    catalog.add(entry("t", 0, "bin.000001", 4, "InnoDB"))
-    (made,) = catalog.apply(text, session, place, whole=True)
+    for entries in ([], [entry("t", 0, "bin.000001", 4, "InnoDB")], whole_reading(4)[:1]):
+        (made,) = known(*entries).apply(text, session, place, whole=True)
+        assert isinstance(made.state, Unknown)
+    (made,) = known(*whole_reading(4)).apply(text, session, place, whole=True)
     assert made.state.charset == "utf8mb4"
+    assert known(*whole_reading(4)).apply(text.replace("other", "sys"), session, place, whole=True) == [
+        SchemaVersion(
+            "sys",
+            "",
+            *place,
+            Unknown(
+                "a statement with IF NOT EXISTS may have found another of that name, which was not known"
+            ),
+        )
+    ]
     later = Catalog()
     later.add(CatalogEntry(0, "bin.000001", 200, TableDefinition("other", "", (), charset="latin1"), 1))
     assert later.apply(text, session, place, whole=True) == []
