@@ -7,7 +7,9 @@ import pytest
 
 from millrace.contract import GAP, HEADER_MARKER
 from millrace.kafka.client import connect
+from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
+from millrace.runtime.settings import TopicsSettings
 from tests.service_process import wait_for
 from tests.shared import run_python
 
@@ -23,6 +25,10 @@ def deleted(world: RowsWorld, *topics: str) -> None:
     admin = connect(world.settings)  # it must live until the answers are there
     for future in admin.delete_topics(list(topics), operation_timeout=60).values():
         future.result(90)
+
+
+def created(world: RowsWorld, topic: str, kind: str) -> None:
+    ensure_topics(connect(world.settings), TopicsSettings(), {topic: kind})
 
 
 def refused(world: RowsWorld, service: str) -> str:
@@ -61,6 +67,7 @@ def test_topics_are_deleted(world: RowsWorld) -> None:
         for service in SERVICES:
             assert f"'millrace state rebuild {service} --source {world.source}'" in refused(world, service)
             assert f"done; start the {service}" in command(world, "state", "rebuild", service, "--yes")
+        world.server.execute(f"CREATE TABLE {world.database}.other (id INT PRIMARY KEY)")
         insert(world, 4)
         with world.services(*SERVICES):
             world.wait_for_row("t", 4)
@@ -68,6 +75,17 @@ def test_topics_are_deleted(world: RowsWorld) -> None:
         for topic in (topics.raw, topics.events):
             keys = [record.key() for record in world.messages(topic)]
             assert len(set(keys)) == len(keys)
+
+        # The schema history: it is made again of the events.
+        history = [(record.key(), record.value()) for record in world.messages(topics.schemas)]
+        assert [key.split(b"@")[0] for key, _ in history] == [f"{world.database}.other".encode()]
+        deleted(world, topics.schemas)
+        assert f"{topics.schemas} is gone: the rowmapper of {world.source} has" in refused(world, "rowmapper")
+        created(world, topics.schemas, "schemas")
+        said = refused(world, "rowmapper")
+        assert f"{topics.schemas} was deleted and created again: the rowmapper of" in said
+        assert f"{topics.schemas} lacks 1 records" in command(world, "state", "rebuild", "rowmapper", "--yes")
+        assert [(record.key(), record.value()) for record in world.messages(topics.schemas)] == history
 
         # The events: they are decoded again from the head of the raw topic, and rows that are there stay so.
         deleted(world, topics.events)
