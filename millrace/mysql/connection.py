@@ -6,8 +6,8 @@ in time, in size and in number of rows, and a row that lacks a column is an erro
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from enum import Enum
 from typing import Any, Final, Self
 
@@ -134,14 +134,15 @@ class MysqlConnection:
         rows: list[Row] = []
         where = f"{self.address}: cannot {doing}"
         left = _ANSWER_BYTES
-        answer = self._answer(sql, values, doing, total_s=self._client.total_s)
-        names = next(answer, ())
-        for row in answer:
-            size = sum(map(len, filter(None, row)))
-            left -= _ROW_BYTES + len(row) * _CELL_BYTES + size * _CHARACTER_BYTES
-            if left < 0:
-                raise ProtocolError(f"{where}: its answer is larger than any can be, after {len(rows)} rows")
-            rows.append(Row(zip(names, row, strict=False), where))
+        with closing(self._answer(sql, values, doing, total_s=self._client.total_s)) as answer:
+            names = next(answer, ())
+            for row in answer:
+                size = sum(map(len, filter(None, row)))
+                left -= _ROW_BYTES + len(row) * _CELL_BYTES + size * _CHARACTER_BYTES
+                if left < 0:
+                    message = f"{where}: its answer is larger than any can be, after {len(rows)} rows"
+                    raise ProtocolError(message)
+                rows.append(Row(zip(names, row, strict=False), where))
         return rows
 
     def row(self, sql: str, values: Sequence[Any] = (), *, doing: str = "run a query") -> Row:
@@ -194,7 +195,7 @@ class MysqlConnection:
         largest: int = LARGEST_PACKET,
         binary: bool = False,
         take: TakePackets | None = None,
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Generator[tuple[Any, ...], None, None]:
         """Give the names of the columns, if it has any, and then the rows."""
         client = self._client
         until = None if total_s is None else time.monotonic() + total_s
@@ -207,8 +208,8 @@ class MysqlConnection:
                 return
             if binary:
                 result.converters = [(None, None)] * len(result.converters)
-            yield tuple(column[0] for column in result.description)
             try:
+                yield tuple(column[0] for column in result.description)
                 with self._in_words(doing):
                     while True:
                         if take is not None:

@@ -220,6 +220,9 @@ class _Result(_Answer):  # type: ignore[misc]  # as said above
         self.converters: list[tuple[str | None, Any]] = []
         self._convert = convert
 
+    def __del__(self) -> None:
+        """Leave the rest of a result that was given up: PyMySQL reads on here, which might take forever."""
+
     def _get_descriptions(self) -> None:
         if not 0 < (self.field_count or 0) <= _MOST_COLUMNS:
             raise ProtocolError(

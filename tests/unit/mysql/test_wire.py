@@ -191,6 +191,27 @@ def test_it_stops_between_the_blocks_of_a_flood() -> None:
                 deque(rows, maxlen=0)
 
 
+def test_an_answer_that_is_too_large_is_read_no_further() -> None:
+    with MysqlServer() as server:
+        address = MysqlAddress("127.0.0.1", server.port, "u", "p")
+        with MysqlConnection(address) as connection:
+            server.query = endless_rows.__get__(server)  # type: ignore[attr-defined, method-assign]
+            with pytest.raises(ProtocolError, match="its answer is larger than any can be") as caught:
+                connection.query("SELECT 1", doing="look")
+            assert caught.tb is not None  # and with it what the query had
+            with pytest.raises(LinkLostError, match="the connection is closed"):
+                connection.query("SELECT 1", doing="look")
+
+
+def test_a_result_that_nobody_wants_is_read_no_further() -> None:
+    """PyMySQL reads on when it is collected, whatever has become of the connection."""
+    with MysqlServer() as server:
+        with MysqlConnection(MysqlAddress("127.0.0.1", server.port, "u", "p")) as connection:
+            server.query = endless_rows.__get__(server)  # type: ignore[attr-defined, method-assign]
+            result = connection._client.stream("SELECT 1")
+        result.__del__()
+
+
 def endless_rows(server: MysqlServer, peer: Peer, sql: str) -> None:
     peer.columns(("a",))
     while True:
