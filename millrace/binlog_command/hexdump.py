@@ -5,7 +5,7 @@ the characters among them. MySQL since 8.0 writes positions with zeros in front,
 with spaces; MariaDB rules its lines. A log before version 4 has no fields in lines of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from millrace.binlog.header import HEADER_LENGTH
@@ -18,6 +18,8 @@ class HexdumpLayout(Enum):
     MYSQL = "mysql-8"
     MARIADB = "mariadb"
 
+
+_PIECE = 1 << 16
 
 _FIELDS = ((0, 4), (4, 5), (5, 9), (9, 13), (13, 17), (17, 19))
 _MYSQL_HEAD = b"# Position  Timestamp   Type   %b ID        Size      %b Pos    Flags \n"
@@ -48,25 +50,26 @@ _POSITIONS: dict[HexdumpLayout, Callable[[int], bytes]] = {
 }
 
 
-def hexdump(data: bytes, position: int, layout: HexdumpLayout, *, has_fields: bool) -> bytes:
-    """Write all bytes of an event that stands at ``position``.
+def hexdump(data: bytes, position: int, layout: HexdumpLayout, *, has_fields: bool) -> Iterator[bytes]:
+    """Write all bytes of an event that stands at ``position``, in pieces: the text is five times as long.
 
     ``has_fields`` is false for logs before version 4, whose header is written like the rest.
     """
     at = _POSITIONS[layout]
-    out = bytearray()
     start = 0
     if has_fields:
         fields = [data[first:last].hex(" ") for first, last in _FIELDS]
         head = _mariadb_head if layout is HexdumpLayout.MARIADB else _mysql_head
-        out += _HEADS[layout] + head(at(position), fields)
+        yield _HEADS[layout] + head(at(position), fields)
         start = HEADER_LENGTH
     line = b"# %b  %-48b  |%b|\n" if layout is HexdumpLayout.MARIADB else b"# %b %-48b |%b|\n"
     shown = _PRINTABLE if layout is HexdumpLayout.MARIADB else _ALPHANUMERIC
-    for offset in range(start, len(data), 16):
-        row = data[offset : offset + 16]
-        digits = row[:8].hex(" ") + ("  " + row[8:].hex(" ") if len(row) > 8 else "")
-        out += line % (at(position + offset), digits.encode("ascii"), row.translate(shown))
+    for first in range(start, len(data), _PIECE):
+        out = bytearray()
+        for offset in range(first, min(first + _PIECE, len(data)), 16):
+            row = data[offset : offset + 16]
+            digits = row[:8].hex(" ") + ("  " + row[8:].hex(" ") if len(row) > 8 else "")
+            out += line % (at(position + offset), digits.encode("ascii"), row.translate(shown))
+        yield bytes(out)
     if layout is HexdumpLayout.MARIADB and start < len(data):
-        out += b"#\n"
-    return bytes(out)
+        yield b"#\n"

@@ -69,8 +69,7 @@ class RowsText:
 
     def __init__(self, page: TextPage) -> None:
         self._page = page
-        self._annotation = b""
-        self._heads, self._base64, self._text = Spool(), Spool(), Spool()
+        self._annotation, self._heads, self._base64, self._text = Spool(), Spool(), Spool(), Spool()
         self._has_rows = False
         self._row_count = 0
         self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
@@ -89,14 +88,14 @@ class RowsText:
 
     def _annotate_rows(self, record: LogRecord, header: EventHeader, event: AnnotateRowsEvent) -> None:
         """Keep MariaDB's annotation for the table map that follows, as mariadb-binlog does."""
+        self._annotation = Spool()  # of two, the later one counts
+        write = self._annotation.write
         if self._page.options.short_form:
-            head = b"# Annotate_rows:\n"
+            write(b"# Annotate_rows:\n")
         else:
-            head = self._page.head(record, header) + b"\tAnnotate_rows:\n"
-        text = bytearray(head)
+            write(self._page.head(record, header, write) + b"\tAnnotate_rows:\n")
         for line in _LINES.finditer(event.query):
-            text += b"#Q> %b\n" % line[0]
-        self._annotation = bytes(text)
+            write(b"#Q> %b\n" % line[0])
 
     def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
         """Write the statement as a comment; the BINLOG statement of its rows has the event, too."""
@@ -108,9 +107,7 @@ class RowsText:
             self._carry(self._page.data)
 
     def _table_map(self, record: LogRecord, header: EventHeader, event: TableMapEvent) -> None:
-        if self._annotation:
-            self._page.parts.append(self._annotation)
-            self._annotation = b""
+        self._page.copy(self._annotation)
         if self._page.options.short_form:
             return
         database = self._page.options.rewrite_db.name(event.database)
@@ -121,14 +118,13 @@ class RowsText:
         )
         if self._page.is_mariadb and event.flags & TableMapFlag.TM_BIT_HAS_TRIGGERS_F:
             title += b" (has triggers)"
-        text = self._page.title(record, header, title)
+        waits = self._page.generation is Generation.MYSQL_5_5
+        write = self._heads.write if waits else self._page.parts.append
+        text = self._page.title(record, header, title, write)
         if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
             hidden_key = bool(event.flags & TableMapFlag.TM_GENERATED_INVISIBLE_PK_F)
             text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
-        if self._page.generation is Generation.MYSQL_5_5:
-            self._heads.write(text)
-        else:
-            self._page.parts.append(text)
+        write(text)
         if self._base64_wanted(b"Table_map"):
             decoded = record.event
             assert isinstance(decoded, BinlogEvent)
@@ -167,11 +163,9 @@ class RowsText:
             words = self._words[key] = self._rows_name(event), self._rows_flags(event)
         name, flags = words
         title = b"%b: table id %d%b" % (name, event.table_id, flags)
-        head = self._page.title(record, header, title)
-        if self._page.is_mariadb or self._page.generation is Generation.MYSQL_5_5:
-            self._heads.write(head)
-        else:
-            self._page.parts.append(head)
+        waits = self._page.is_mariadb or self._page.generation is Generation.MYSQL_5_5
+        write = self._heads.write if waits else self._page.parts.append
+        write(self._page.title(record, header, title, write))
         if self._base64_wanted(name):
             data = self._page.data
             if isinstance(event, CompressedRowsEvent):

@@ -52,6 +52,9 @@ def clock(timestamp: int) -> bytes:
     return b"%02d%02d%02d %2d:%02d:%02d" % (now.tm_year % 100, *now[1:6])
 
 
+Write = Callable[[bytes], Any]
+"""Takes text that is written, or that waits."""
+
 Writers = dict[type[Event], Callable[[LogRecord, EventHeader, Any], None]]
 """What writes the events of each type."""
 
@@ -105,10 +108,10 @@ class TextPage:
         if not self.options.short_form:
             self.parts.append(text)
 
-    def head(self, record: LogRecord, header: EventHeader) -> bytes:
-        """Write the line that an event begins with, up to where the type's own text follows.
+    def head(self, record: LogRecord, header: EventHeader, write: Write | None = None) -> bytes:
+        """Give the line that an event begins with, up to where the type's own text follows.
 
-        With ``hexdump`` the bytes come between.
+        With ``hexdump`` that is the line after the bytes, which are written by then: by ``write``, or next.
         """
         position = header.next_position
         checksum = b""
@@ -139,11 +142,18 @@ class TextPage:
         elif self.generation is not Generation.MYSQL_8_0:
             layout = HexdumpLayout.MYSQL_OLD
         has_fields = log_format is None or log_format.binlog_version > 3
-        return line + b"\n" + hexdump(self.data, self.position, layout, has_fields=has_fields) + mark
+        write = write or self.parts.append
+        write(line + b"\n")
+        for piece in hexdump(self.data, self.position, layout, has_fields=has_fields):
+            write(piece)
+            self.flush()
+        return mark
 
-    def title(self, record: LogRecord, header: EventHeader, title: bytes) -> bytes:
-        """Give the first line of an event with its title, in which no name may break the line."""
-        return b"%b\t%b\n" % (self.head(record, header), in_comment(title))
+    def title(
+        self, record: LogRecord, header: EventHeader, title: bytes, write: Write | None = None
+    ) -> bytes:
+        """Give what :meth:`head` does, and the event's title, in which no name may break the line."""
+        return b"%b\t%b\n" % (self.head(record, header, write), in_comment(title))
 
     def titled(self, record: LogRecord, header: EventHeader, title: bytes) -> None:
         """Write the first line of an event with its title."""

@@ -332,5 +332,5 @@ def _show(dead_letter: DeadLetterRecord) -> None:
     }
     for name, value in fields.items():
         click.echo(f"{name + ':':<13}{printable(str(value))}")
-    dump = hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False)
-    click.echo(dump.decode("ascii").rstrip("\n"))
+    for piece in hexdump(content.value, 0, HexdumpLayout.MYSQL, has_fields=False):
+        click.echo(piece, nl=False)
