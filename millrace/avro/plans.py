@@ -4,7 +4,7 @@
 event or a variable without a plan is left to the reference.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum, IntFlag
 from inspect import ismethod
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 from millrace.binlog.declaration import (
     EVENTS,
     Declaration,
+    DeclaredField,
     Event,
     declared_fields,
     wire_fields,
@@ -35,6 +36,10 @@ that are asked there, and those that are no part of its own value."""
 EventPlan = tuple[int, int, int, list[FieldPlan], bytes, bytes]
 """Layout, role, post-header length, plans of the fields; the type's name and the branch of the union, as Avro
 has them."""
+
+ObjectPlan = tuple[int, int, int, list[FieldPlan], type[Event], list[str | None], list[Any]]
+"""Layout, role, post-header length, plans of the fields; the class, the name of each field, None for what is
+hidden, and what each has where it is absent."""
 
 
 class Layout(IntEnum):
@@ -128,10 +133,15 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 """Roles that the kernel does not look into."""
 
 
+def _planned_fields(declared: type, post_header_length: int = 0) -> list[DeclaredField]:
+    """Give the fields of a class, and what else stands on the wire, in its order."""
+    on_wire = wire_fields(declared, post_header_length)
+    return [each for each in on_wire if not each.hidden or each.since <= post_header_length]
+
+
 def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]:
     """Give the plans of what stands on the wire."""
-    on_wire = wire_fields(declared, post_header_length)
-    there = [each for each in on_wire if not each.hidden or each.since <= post_header_length]
+    there = _planned_fields(declared, post_header_length)
     places = {field.name: place for place, field in enumerate(there)}
     sizes = {field.length_of: place for place, field in enumerate(there)}
     drops = {each.when.field: each.when.mask for each in there if each.when is not None and each.when.taken}
@@ -178,19 +188,35 @@ _OBSERVED: Final = (Layout.TABLE_MAP, Layout.ROWS)
 """What the kernel notes in the stream's state; what else must be noted there is the reference's."""
 
 
+def _planned_events(log_format: LogFormat) -> Iterator[tuple[int, type[Event], tuple[Layout, Role], int]]:
+    """Give code, class, plan and length of the post-header of each type of event that has a plan."""
+    for code, (decode, known, excess, observed) in enumerate(log_format.codecs):
+        event_class, plan = _BY_DECODER.get(decode, _NO_PLAN)
+        if plan is not None and not excess and (not observed or plan[0] in _OBSERVED):
+            yield code, event_class, plan, known
+
+
 def event_plans(
     log_format: LogFormat, branches: Mapping[type, bytes], type_names: Sequence[bytes]
 ) -> list[EventPlan | None]:
     """Make the plans of a log, by type code."""
-    plans: list[EventPlan | None] = []
-    for code, (decode, known, excess, observed) in enumerate(log_format.codecs):
-        event_class, plan = _BY_DECODER.get(decode, _NO_PLAN)
-        if plan is None or excess or (observed and plan[0] not in _OBSERVED):
-            plans.append(None)
-            continue
-        layout, role = plan
+    plans: list[EventPlan | None] = [None] * len(log_format.codecs)
+    for code, event_class, (layout, role), known in _planned_events(log_format):
         fields = [] if layout is Layout.TABLE_MAP else _field_plans(event_class, known)
-        plans.append((layout, role, known, fields, type_names[code], branches[event_class]))
+        plans[code] = layout, role, known, fields, type_names[code], branches[event_class]
+    return plans
+
+
+def object_plans(log_format: LogFormat, left: tuple[type[Event], ...]) -> list[ObjectPlan | None]:
+    """Make the plans by which events become objects, by type code; none for the classes in ``left``."""
+    plans: list[ObjectPlan | None] = [None] * len(log_format.codecs)
+    for code, event_class, (layout, role), known in _planned_events(log_format):
+        if not issubclass(event_class, left):
+            there = [] if layout is Layout.TABLE_MAP else _planned_fields(event_class, known)
+            names = [None if field.hidden else field.name for field in there]
+            fields = _field_plans(event_class, known) if there else []
+            absent = [field.absent if field.since > known else None for field in there]
+            plans[code] = layout, role, known, fields, event_class, names, absent
     return plans
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "check_magic",
     "decode_file",
     "is_in_use",
+    "iter_batches",
     "iter_events",
     "iter_slices",
 ]
@@ -50,7 +51,7 @@ MAGIC = b"\xfebin"
 
 _MAGIC_START = MAGIC[0]
 _FORMAT_DESCRIPTION = bytes((EventType.FORMAT_DESCRIPTION_EVENT,))
-_READ_SIZE = 1 << 20
+_READ_SIZE = 1 << 18
 _ANY_SIZE = 1 << 32
 _START_ENCRYPTION_END = HEADER_LENGTH + 17
 
@@ -84,12 +85,24 @@ def is_in_use(format_description: bytes) -> bool:
     return bool(int.from_bytes(format_description[17:19], "little") & HeaderFlag.BINLOG_IN_USE_F)
 
 
-def _event_size(header: bytes | bytearray, offset: int, log_file: str | None, position: int) -> int:
-    size = int.from_bytes(header[offset + 9 : offset + 13], "little")
+def _size_of(header: bytes, offset: int = 0) -> int:
+    return int.from_bytes(header[offset + 9 : offset + 13], "little")
+
+
+def _too_small(size: int) -> InvalidValueError:
+    return InvalidValueError(f"an event says that it has {size} bytes, less than its header")
+
+
+def _refused(buffer: bytes, start: int, max_size: int) -> BinlogError | None:
+    """Say why no event can be cut out where one is expected; None where one can."""
+    if _begins_again(buffer, start):
+        return InvalidValueError("another log begins here, magic bytes included: files were joined")
+    size = _size_of(buffer, start)
     if size < V1_HEADER_LENGTH:
-        message = f"an event says that it has {size} bytes, less than its header"
-        raise InvalidValueError(message).at(log_file, position)
-    return size
+        return _too_small(size)
+    if size > max_size:
+        return TooLargeError(f"an event of {size} bytes; up to {max_size} are read")
+    return None
 
 
 def _cut_short(size: int, found: int, log_file: str | None, position: int) -> TruncatedError:
@@ -120,6 +133,22 @@ def iter_events(
     event, one of more than ``max_size`` bytes, or a key that is not there; the events before that have been
     given by then.
     """
+    for batch in iter_batches(stream, log_file, position=position, keys=keys, max_size=max_size):
+        yield from batch
+
+
+def iter_batches(
+    stream: BinaryIO,
+    log_file: str | None = None,
+    *,
+    position: int = 0,
+    keys: LogKeys | None = None,
+    max_size: int = _ANY_SIZE,
+) -> Iterator[list[tuple[int, bytes]]]:
+    """Read a log as :func:`iter_events` does, and give those events together that are there at once.
+
+    None waits for what comes after it, and together they take little more memory than one of them may.
+    """
     if keys is None:
         return _cut(stream, log_file, position, max_size)
     return _decrypted(stream, log_file, position, keys, max_size)
@@ -127,7 +156,7 @@ def iter_events(
 
 def _cut(
     stream: _Readable, log_file: str | None, position: int, max_size: int
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[list[tuple[int, bytes]]]:
     if position == 0:
         check_magic(stream.read(len(MAGIC)), log_file)
         position = len(MAGIC)
@@ -135,29 +164,33 @@ def _cut(
     while chunk := stream.read(_READ_SIZE):
         buffer += chunk
         start, filled = 0, len(buffer)
+        batch: list[tuple[int, bytes]] = []
+        error = None
         while filled - start >= V1_HEADER_LENGTH:
-            if buffer[start] == _MAGIC_START and _begins_again(buffer, start):
-                message = "another log begins here, magic bytes included: files were joined"
-                raise InvalidValueError(message).at(log_file, position)
             size = int.from_bytes(buffer[start + 9 : start + 13], "little")
-            if not V1_HEADER_LENGTH <= size <= max_size:
-                _event_size(buffer, start, log_file, position)
-                message = f"an event of {size} bytes; up to {max_size} are read"
-                raise TooLargeError(message).at(log_file, position)
             end = start + size
+            if buffer[start] == _MAGIC_START or not V1_HEADER_LENGTH <= size <= max_size:
+                error = _refused(buffer, start, max_size)
+                if error is not None:
+                    break
             if end > filled:
+                if batch:
+                    yield batch
+                    batch = []
                 buffer = _completed(buffer[start:], size, stream)
                 start, filled, end = 0, len(buffer), size
                 if filled < size:
                     break
-            yield position, buffer[start:end]
+            batch.append((position, buffer[start:end]))
             position += size
             start = end
+        if batch:
+            yield batch
+        if error is not None:
+            raise error.at(log_file, position)
         buffer = buffer[start:]
     if buffer:
-        size = 0
-        if len(buffer) >= V1_HEADER_LENGTH:
-            size = _event_size(buffer, 0, log_file, position)
+        size = _size_of(buffer) if len(buffer) >= V1_HEADER_LENGTH else 0
         raise _cut_short(size, len(buffer), log_file, position)
 
 
@@ -182,7 +215,7 @@ def _completed(head: bytes, size: int, stream: _Readable) -> bytes:
 
 def _decrypted(
     stream: BinaryIO, log_file: str | None, position: int, keys: LogKeys, max_size: int
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[list[tuple[int, bytes]]]:
     """Give the events of a log that may be encrypted, as :func:`iter_events` says."""
     plain: _Readable = stream
     if position == 0:
@@ -196,17 +229,22 @@ def _decrypted(
         check_magic(magic, log_file)
         position = len(MAGIC)
     decryptor = None
-    for at, data in _cut(plain, log_file, position, max_size):
-        try:
-            if decryptor is not None:
-                yield at, decryptor.decrypt(data, at)
-            elif _starts_encryption(data):
-                yield at, _ignorable(data)
-                decryptor = MariadbDecryptor(_start_of(data), keys)
-            else:
-                yield at, data
-        except BinlogError as error:
-            raise error.at(log_file, at) from None
+    for batch in _cut(plain, log_file, position, max_size):
+        given: list[tuple[int, bytes]] = []
+        for at, data in batch:
+            try:
+                if decryptor is not None:
+                    given.append((at, decryptor.decrypt(data, at)))
+                elif _starts_encryption(data):
+                    given.append((at, _ignorable(data)))
+                    decryptor = MariadbDecryptor(_start_of(data), keys)
+                else:
+                    given.append((at, data))
+            except BinlogError as error:
+                if given:
+                    yield given
+                raise error.at(log_file, at) from None
+        yield given
 
 
 class _PlainFile:
@@ -284,7 +322,9 @@ def iter_slices(
     while header := stream.read(V1_HEADER_LENGTH):
         if len(header) < V1_HEADER_LENGTH:
             raise _cut_short(0, len(header), log_file, position)
-        size = _event_size(header, 0, log_file, position)
+        size = _size_of(header)
+        if size < V1_HEADER_LENGTH:
+            raise _too_small(size).at(log_file, position)
         offset, data = 0, header
         while True:
             wanted = min(piece_size, size - offset) - len(data)

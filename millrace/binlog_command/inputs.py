@@ -1,7 +1,7 @@
 """Log files as the input of ``millrace binlog``: plain or compressed, from standard input, and growing.
 
-Events are cut out one by one as they are read (:func:`millrace.binlog.file.iter_events`), so that memory is
-bounded by the largest event.
+Events are cut out as they are read (:func:`millrace.binlog.file.iter_batches`), so that memory is bounded by
+the largest event.
 """
 
 import io
@@ -18,7 +18,7 @@ from millrace.binlog.encryption import LogKeys
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RotateEvent
-from millrace.binlog.file import MAGIC, is_in_use, iter_events
+from millrace.binlog.file import MAGIC, is_in_use, iter_batches, iter_events
 from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import EventType
@@ -110,8 +110,8 @@ class FileInput:
         """How much of :attr:`total_bytes` has been read."""
         return self._finished_bytes + (self._raw.tell() if self._raw is not None else 0)
 
-    def logs(self) -> Iterator[Iterator[RawEvent]]:
-        """Give the events of each file; with a file that cannot be read to its end, BinlogError is raised."""
+    def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
+        """Give the events of each file; with one that cannot be read to its end, BinlogError is raised."""
         for name in self.names[:-1]:
             yield self._events(name, follow=False)
         following: str | None = self.names[-1]
@@ -120,7 +120,7 @@ class FileInput:
             yield self._events(following, follow=self._follow)
             following = self._successor
 
-    def _events(self, name: str, *, follow: bool) -> Iterator[RawEvent]:
+    def _events(self, name: str, *, follow: bool) -> Iterator[list[RawEvent]]:
         self._successor = None
         file = "stdin" if name == STANDARD_INPUT else Path(name).name
         try:
@@ -135,12 +135,12 @@ class FileInput:
                     limit = unpacked_limit(_size_of(name)) if is_unpacked else _LARGEST
                 try:
                     seekable = seekable and stream is raw
-                    for position, data in self._cut(stream, name, file, limit, seekable=seekable):
-                        if position == len(MAGIC) and growing is None:
-                            self._look_at_head(name, data)
-                        yield RawEvent(name, file, position, data, is_unpacked)
-                        if growing is not None and data[TYPE_OFFSET] == EventType.ROTATE_EVENT:
-                            growing.successor = _rotated_to(name, data)
+                    for batch in self._cut(stream, name, file, limit, seekable=seekable):
+                        if batch[0][0] == len(MAGIC) and growing is None:
+                            self._look_at_head(name, batch[0][1])
+                        yield [RawEvent(name, file, position, data, is_unpacked) for position, data in batch]
+                        if growing is not None:
+                            growing.look_for_successor(batch)
                 finally:
                     self._finished_bytes = self.done_bytes
                     self._raw = None
@@ -152,16 +152,15 @@ class FileInput:
 
     def _cut(
         self, stream: BinaryIO, name: str, file: str, limit: int, *, seekable: bool
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Iterator[list[tuple[int, bytes]]]:
         """Give the events of a file, the first one and those from where the seeker says."""
-        events = iter_events(stream, name, keys=self._keys, max_size=limit)
+        position = 0
         if seekable and self._seeker is not None and self._keys is None:
-            for position, data in islice(events, 1):
-                yield position, data
-                start = self._seeker.find(stream, file, data, limit)
-                stream.seek(start)
-                events = iter_events(stream, name, position=start, max_size=limit)
-        yield from events
+            for first in islice(iter_events(stream, name, max_size=limit), 1):
+                yield [first]
+                position = self._seeker.find(stream, file, first[1], limit)
+            stream.seek(position)
+        yield from iter_batches(stream, name, position=position, keys=self._keys, max_size=limit)
 
     def _look_at_head(self, name: str, format_description: bytes) -> None:
         if not is_in_use(format_description):
@@ -201,6 +200,12 @@ class _Growing:
         self._raw = raw
         self.successor: str | None = None
 
+    def look_for_successor(self, batch: list[tuple[int, bytes]]) -> None:
+        """Take note of where the log continues, if one of these events says so."""
+        for _, data in batch:
+            if data[TYPE_OFFSET] == EventType.ROTATE_EVENT:
+                self.successor = _rotated_to(self._path, data)
+
     def read(self, size: int) -> bytes:
         """Read up to ``size`` bytes, at least one; none once the log is complete."""
         data = self._raw.read(size)
@@ -224,7 +229,7 @@ class _Growing:
         return self.successor not in (None, str(self._path)) and Path(self.successor or "").exists()
 
 
-def _rotated_to(name: str, rotate: bytes) -> str | None:
+def _rotated_to(path: Path, rotate: bytes) -> str | None:
     """Give the path of the file with which the log continues, which is beside it."""
     try:
         event = decode_event(rotate, StreamState(), verify=False).event
@@ -232,7 +237,7 @@ def _rotated_to(name: str, rotate: bytes) -> str | None:
         return None
     assert isinstance(event, RotateEvent)
     following = Path(event.new_log_ident).name  # relay logs name the next one with its folder
-    return str(Path(name).parent / following) if is_log_name(following) else None
+    return str(path.parent / following) if is_log_name(following) else None
 
 
 def _numbered_successor(path: Path) -> Path | None:

@@ -1,16 +1,20 @@
 """What all parts of ``millrace binlog`` work on: the events of logs, decoded, with their place and context.
 
-An input gives the bytes of events (:class:`RawEvent`), :class:`LogDecoder` makes a :class:`LogRecord` of
-each, filters choose among these, and an output (:class:`Output`) writes them.
+An input gives the bytes of events (:class:`RawEvent`), in batches as they come, :class:`LogDecoder` makes a
+:class:`LogRecord` of each, filters choose among these, and an output (:class:`Output`) writes them.
 """
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from millrace import kernel
+from millrace.avro.plans import object_plans
 from millrace.binlog.errors import BinlogError, ChecksumError, TooLargeError
 from millrace.binlog.event_codec import BinlogEvent, decode_event
 from millrace.binlog.events.mariadb import PartialRowDataEvent
+from millrace.binlog.events.rows import CompressedRowsEvent
 from millrace.binlog.events.transaction import TransactionPayloadEvent
 from millrace.binlog.file import MAGIC, MAX_EVENT_SIZE
 from millrace.binlog.fragments import PartialRowsAssembler
@@ -18,6 +22,9 @@ from millrace.binlog.grammar import GTIDS
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionStep, TransactionTracker
 from millrace.binlog.types import EventType
+
+if TYPE_CHECKING:
+    from millrace.kernel.events import LogRecordMaker
 
 MAX_UNPACKED_SIZE: Final = 16 << 20
 """The largest event that is unpacked from little, by default: no log needs more memory than it has bytes."""
@@ -54,6 +61,8 @@ class LogRecord(NamedTuple):
 
     ``state`` is the decoder's, and keeps changing: while a record is in use, ``state.format`` is the
     format by which it was read. The table map of a rows event is ``event.table_map``.
+
+    ``exact`` says that the event is known to have the same bytes when it is encoded again.
     """
 
     path: str
@@ -65,6 +74,7 @@ class LogRecord(NamedTuple):
     gtid: str | None
     transaction: TransactionStep | None
     state: StreamState
+    exact: bool = False
 
 
 _OPTION: Final = "--max-event-size allows more"
@@ -86,6 +96,20 @@ def _name_the_option(error: BinlogError) -> None:
     """Say in an error of what cut events out how more of them are read."""
     if isinstance(error, TooLargeError) and not error.message.endswith(_OPTION):
         error.message = f"{error.message}; {_OPTION}"
+
+
+_TOGETHER: Final = 100
+"""How many records are made at once: so few that the garbage collector does not look at them."""
+
+
+def _by_kernel() -> "LogRecordMaker | None":
+    """Give what makes records of ordinary events; None where the reference makes them all."""
+    if not kernel.has("events"):
+        return None
+    from millrace.kernel.events import LogRecordMaker  # noqa: PLC0415 - whether it is built shows when it runs
+
+    left = CompressedRowsEvent, PartialRowDataEvent  # what they unpack to is looked at here
+    return LogRecordMaker(LogRecord, partial(object_plans, left=left))
 
 
 class Output(Protocol):
@@ -118,45 +142,71 @@ class LogDecoder:
         self._tracker = TransactionTracker()
         self._gtid: str | None = None
         self._fragments = PartialRowsAssembler()
+        self._maker = _by_kernel()
 
-    def records(self, events: Iterable[RawEvent]) -> Iterator[LogRecord]:
+    def records(self, batches: Iterable[list[RawEvent]]) -> Iterator[LogRecord]:
         """Decode the events of one or several logs.
 
-        Where ``events`` raises BinlogError the last record has that error and no data.
+        Where ``batches`` raises BinlogError the last record has that error and no data.
         """
-        position, path, file, data = 0, "", "", b""
+        last = RawEvent("", "", 0, b"")
         try:
-            for raw in events:
-                path, file, position, data, unpacked = raw
-                packed = 0 if unpacked else len(data)
-                if path != self._path:
-                    self._path = path
-                    self._state = StreamState()
-                    self._fragments.clear()
-                    if position == len(MAGIC):
-                        self._state.begin_file(data)
-                state = self._state
-                try:
-                    decoded = decode_event(data, state, verify=self._verify)
-                    self._check_packed(decoded, packed)
-                except BinlogError as error:
-                    error.at(path, position)
-                    yield LogRecord(path, file, position, data, 0, error, None, None, state)
-                    if isinstance(error, ChecksumError) and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
-                        # What it says may be right all the same, and nothing can be read without it.
-                        with contextlib.suppress(BinlogError):
-                            decode_event(data, state, verify=False)
-                    continue
-                yield self._record(raw, data, 0, decoded, state)
-                if type(decoded.event) is TransactionPayloadEvent:
-                    yield from self._inside(raw, decoded.event.events(self._limit(packed)))
-                elif type(decoded.event) is PartialRowDataEvent:
-                    yield from self._inside(raw, self._joined(raw, decoded.event))
+            for batch in batches:
+                index = 0
+                while index < len(batch):
+                    made = self._made(batch, index)
+                    yield from made
+                    index += len(made)
+                    if not made:
+                        yield from self._decoded(batch[index])
+                        index += 1
+                last = batch[-1]
         except BinlogError as error:
             _name_the_option(error)
-            error.at(error.log_file or path, position + len(data))
-            where = error.log_file or path
-            yield LogRecord(where, file or where, error.position or 0, b"", 0, error, None, None, self._state)
+            error.at(error.log_file or last.path, last.position + len(last.data))
+            where = error.log_file or last.path
+            file, position = last.file or where, error.position or 0
+            yield LogRecord(where, file, position, b"", 0, error, None, None, self._state)
+
+    def _made(self, batch: list[RawEvent], index: int) -> list[LogRecord]:
+        """Have the kernel make records from ``index`` on, up to an event that is left to the reference."""
+        raw, maker = batch[index], self._maker
+        if maker is None or raw.path != self._path:
+            return []
+        made: list[LogRecord] = maker.take(
+            batch, index, _TOGETHER, raw.path, raw.file, self._state, self._tracker.standing, self._gtid
+        )
+        if made:
+            self._tracker, self._gtid = TransactionTracker(maker.standing()), maker.gtid
+        return made
+
+    def _decoded(self, raw: RawEvent) -> Iterator[LogRecord]:
+        """Decode an event, and what is inside."""
+        path, file, position, data, unpacked = raw
+        packed = 0 if unpacked else len(data)
+        if path != self._path:
+            self._path = path
+            self._state = StreamState()
+            self._fragments.clear()
+            if position == len(MAGIC):
+                self._state.begin_file(data)
+        state = self._state
+        try:
+            decoded = decode_event(data, state, verify=self._verify)
+            self._check_packed(decoded, packed)
+        except BinlogError as error:
+            error.at(path, position)
+            yield LogRecord(path, file, position, data, 0, error, None, None, state)
+            if isinstance(error, ChecksumError) and data[4] == EventType.FORMAT_DESCRIPTION_EVENT:
+                # What it says may be right all the same, and nothing can be read without it.
+                with contextlib.suppress(BinlogError):
+                    decode_event(data, state, verify=False)
+            return
+        yield self._record(raw, data, 0, decoded, state)
+        if type(decoded.event) is TransactionPayloadEvent:
+            yield from self._inside(raw, decoded.event.events(self._limit(packed)))
+        elif type(decoded.event) is PartialRowDataEvent:
+            yield from self._inside(raw, self._joined(raw, decoded.event))
 
     def _limit(self, packed: int) -> int:
         return unpacked_limit(packed, self._max_event_size)
@@ -177,7 +227,7 @@ class LogDecoder:
     def _check_packed(self, decoded: BinlogEvent, packed: int) -> None:
         """Raise for a compressed event, of so many bytes, that is too large once unpacked."""
         size = decoded.event.unpacked_size
-        if size > self._limit(packed):
+        if size and size > self._limit(packed):
             raise too_large(f"the event unpacks to {size} bytes", self._limit(packed))
 
     def _inside(self, raw: RawEvent, events: Iterator[bytes]) -> Iterator[LogRecord]:

@@ -33,14 +33,14 @@ class ServerInput:
         self.last_path = ""
         self.total_bytes = self.done_bytes = 0
 
-    def logs(self) -> Iterator[Iterator[RawEvent]]:
+    def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
         """Give the events of all logs in one run."""
         yield self._events()
 
-    def _events(self) -> Iterator[RawEvent]:
+    def _events(self) -> Iterator[list[RawEvent]]:
         try:
             for file, position, data in whole_events(self._counted(), self._max_event_size):
-                yield RawEvent(f"{self._address}/{file}", file, position, data)
+                yield [RawEvent(f"{self._address}/{file}", file, position, data)]
         except TooLargeError as error:
             error.log_file = f"{self._address}/{error.log_file}"
             raise

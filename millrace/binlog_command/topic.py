@@ -58,7 +58,7 @@ class TopicInput:
         self.last_path = ""
         self.total_bytes = self.done_bytes = 0
 
-    def logs(self) -> Iterator[Iterator[RawEvent]]:
+    def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
         """Give the events of all logs in one run; raises UserError where Kafka does not give them."""
         if self._topic not in topic_names(connect(self._settings)):
             raise UserError(
@@ -66,7 +66,7 @@ class TopicInput:
             )
         yield self._events()
 
-    def _events(self) -> Iterator[RawEvent]:
+    def _events(self) -> Iterator[list[RawEvent]]:
         joiner = ChunkJoiner()
         for message in read_topic(self._settings, self._topic, follow=self._follow):
             key, value = bytes_of(message.key()), bytes_of(message.value())
@@ -81,7 +81,7 @@ class TopicInput:
             elif joiner.first_offset is not None:
                 raise TruncatedError("the last chunks of this event are missing").at(_text(joiner.key), 0)
             if whole is not None:
-                yield self._placed(key, whole)
+                yield [self._placed(key, whole)]
 
     def _joined(
         self, joiner: ChunkJoiner, message: Message, key: bytes, value: bytes, header: bytes

@@ -96,8 +96,8 @@ class Input(Protocol):
     def last_path(self) -> str:
         """Path of the last log that will be read, as far as is known."""
 
-    def logs(self) -> Iterator[Iterator[RawEvent]]:
-        """Give the logs, each as its events."""
+    def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
+        """Give the logs, each as its events, in batches as they come."""
 
 
 @click.command(

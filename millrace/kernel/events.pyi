@@ -34,6 +34,24 @@ class EventRecordWriter:
         out: list[OutputRecord],
     ) -> int: ...
 
+class LogRecordMaker:
+    gtid: str | None
+    def __init__(
+        self, record: type[tuple[Any, ...]], plans: Callable[[LogFormat], Sequence[Any]]
+    ) -> None: ...
+    def standing(self) -> Standing: ...
+    def take(
+        self,
+        events: list[Any],
+        index: int,
+        most: int,
+        path: str,
+        file: str,
+        stream: StreamState,
+        standing: Standing,
+        gtid: str | None,
+    ) -> list[Any]: ...
+
 class RawTaker:
     position: int
     last_ms: int

@@ -1,7 +1,8 @@
-"""Events of a log, compiled: from their bytes to records of the raw topic and of ``{source}.events``.
+"""Events of a log, compiled: from their bytes to records of the raw topic and of ``{source}.events``, and to objects.
 
 :class:`EventRecordWriter` does in one go what decode_event, TransactionTracker and EventSerializer do one after the
 other, for the events of which logs consist, by the plans that :mod:`millrace.avro.plans` makes of the declarations.
+:class:`LogRecordMaker` does so for ``millrace binlog``, and gives the objects that the reference gives.
 :class:`RawTaker` makes the reader's records of events that it need not look into. Both follow the grammar of
 transactions. :mod:`millrace.kernel.event_records` is the way back.
 
@@ -28,6 +29,7 @@ from millrace.kernel.reading cimport (
     slice_of,
     source_of,
 )
+from millrace.kernel.tuples cimport new_object, set_slot, tuple_of
 from millrace.kernel.writing cimport (
     Output,
     put_byte,
@@ -40,13 +42,18 @@ from millrace.kernel.writing cimport (
     put_slice,
 )
 
+from types import MemberDescriptorType
 from zlib import crc32
 
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import BinlogEvent
+from millrace.binlog.events.query import StatusVariables
 from millrace.binlog.grammar import TRANSITIONS, Effect, Mode, Role
-from millrace.binlog.transaction import CONTROL_HEADS, STATEMENT_ROLES
+from millrace.binlog.header import EventHeader
+from millrace.binlog.statement import classify
+from millrace.binlog.transaction import CONTROL_HEADS, STATEMENT_ROLES, TransactionEnd, TransactionStep
 
-__all__ = ["EventRecordWriter", "RawTaker"]
+__all__ = ["EventRecordWriter", "LogRecordMaker", "RawTaker"]
 
 cdef enum:
     HEADER_LENGTH = 19
@@ -202,10 +209,183 @@ cdef struct Variable:
 cdef struct Step:
     # Where an event stands in its transaction, and what is open after it.
     bint known  # it belongs to a transaction
-    bint begins  # ``_new_name`` is that of the transaction
+    bint begins  # ``new_name`` is that of the transaction
     int ends
     int64_t ordinal
     int mode
+
+
+cdef class Tracker:
+    """Where the transaction stands, as the TransactionTracker knows it; ``name`` is its id."""
+
+    cdef Output name
+    cdef Output new_name
+    cdef object _log_file
+    cdef bytes _file
+    cdef object _text
+    cdef object _new_text
+    cdef int64_t _ordinal
+    cdef int _mode
+    cdef object _xid
+
+    def __dealloc__(self):
+        free(self.name.data)
+        free(self.new_name.data)
+
+    cdef int use_file(self, str log_file) except -1:
+        # For names of transactions, in which it stands as it is; what is not ASCII is left to the reference.
+        self._log_file = log_file
+        self._file = log_file.encode("ascii", "replace")
+        return 0
+
+    cdef bint use(self, tuple standing) except -1:
+        """Continue from where a TransactionTracker stands; False where the reference must."""
+        transaction, self._ordinal, self._mode, self._xid = standing
+        if transaction is None:
+            self._text = None
+            self.name.size = 0
+        elif self._text is None or transaction != self._text:
+            if not transaction.isascii() or len(transaction) > NAME_LIMIT or not transaction:
+                return False
+            self.name.size = 0
+            if put_object(&self.name, transaction.encode("ascii")):
+                raise MemoryError()
+            self._text = transaction
+        return True
+
+    cdef object text(self):
+        """Give the name of the transaction; None where there is none."""
+        if self._text is None and self.name.size:
+            self._text = PyUnicode_DecodeASCII(<const char*> self.name.data, self.name.size, NULL)
+        return self._text
+
+    cdef object text_of(self, const Step* step):
+        """Give the name of the transaction that a step is in; None where it is in none."""
+        if not step.known:
+            return None
+        if not step.begins:
+            return self.text()
+        self._new_text = PyUnicode_DecodeASCII(<const char*> self.new_name.data, self.new_name.size, NULL)
+        return self._new_text
+
+    cdef tuple standing(self):
+        return self.text(), self._ordinal, self._mode, self._xid
+
+    cdef bint step(self, Plan* plan, Source* event, uint64_t server_id, int64_t position, bint ends_statement,
+                   Step* step) except -1:
+        """Do what the TransactionTracker does with an event, without noting it; False: it must do so itself."""
+        cdef Source source = event[0]
+        cdef int role = plan.role
+        cdef int entry
+        cdef uint64_t number, domain
+        if plan.layout == LAYOUT_ROWS:
+            role = ROLE_SINGLE if ends_statement else ROLE_SETTING
+        elif plan.layout == LAYOUT_QUERY:
+            role = role_of_query(&source, plan.known)
+        elif plan.layout == LAYOUT_MARIADB_GTID:
+            number = read_uint(&source, 8)
+            domain = read_uint(&source, 4)
+            if read_uint(&source, 1) & 1:
+                role = ROLE_GTID
+        if role < 0 or source.bad:
+            return False
+        entry = transition(role, self._mode)
+        step.known, step.begins = (entry & COUNTS) != 0, (entry & OPENS) != 0
+        step.mode = entry & MODE_MASK
+        step.ordinal, step.ends = self._ordinal if step.known else 0, END_NONE
+        if step.begins:
+            step.ordinal = 0
+            if plan.layout == LAYOUT_MARIADB_GTID:
+                self._name_mariadb_gtid(domain, server_id, number)
+            elif plan.layout == LAYOUT_GTID and role == ROLE_GTID:
+                skip(&source, 1)
+                self._name_gtid(&source)
+            elif not self._name_place(position):
+                return False
+            if self.new_name.bad:
+                raise MemoryError()
+        if step.known and entry & ENDS:
+            step.ends = END_ROLLBACK if role == ROLE_ROLLBACK else END_COMMIT
+        return not source.bad
+
+    cdef void note(self, Step* step) noexcept:
+        if not step.known:
+            return
+        if step.begins:
+            self.name, self.new_name = self.new_name, self.name
+            self._text, self._xid = self._new_text, None
+        if step.ends != END_NONE:
+            self.name.size = 0
+            self._text = self._xid = None
+            self._ordinal, self._mode = 0, MODE_NONE
+        else:
+            self._ordinal, self._mode = step.ordinal + 1, step.mode
+
+    cdef Output* _begin_name(self) noexcept:
+        self.new_name.size, self.new_name.bad = 0, False
+        self._new_text = None
+        return &self.new_name
+
+    cdef bint _name_place(self, int64_t position):
+        # file:position; a file whose name is not ASCII is the reference's.
+        if PyBytes_GET_SIZE(self._file) + 21 > NAME_LIMIT or not self._log_file.isascii():
+            return False
+        put_object(self._begin_name(), self._file)
+        put_byte(&self.new_name, COLON)
+        put_signed(&self.new_name, position)
+        return True
+
+    cdef void _name_mariadb_gtid(self, uint64_t domain, uint64_t server_id, uint64_t number) noexcept:
+        cdef Output* name = self._begin_name()
+        put_number(name, domain, False)
+        put_byte(name, MINUS)
+        put_number(name, server_id, False)
+        put_byte(name, MINUS)
+        put_number(name, number, False)
+
+    cdef void _name_gtid(self, Source* source) noexcept:
+        # The uuid, a colon, and the number, which has a sign.
+        cdef Output* name = self._begin_name()
+        cdef int index
+        cdef uint64_t byte
+        for index in range(16):
+            byte = read_uint(source, 1)
+            put_byte(name, DIGITS[byte >> 4])
+            put_byte(name, DIGITS[byte & 15])
+            if index == 3 or index == 5 or index == 7 or index == 9:
+                put_byte(name, MINUS)
+        put_byte(name, COLON)
+        put_signed(name, <int64_t> read_uint(source, 8))
+
+
+cdef struct Head:
+    # The common header of an event, as long as it always is.
+    uint64_t timestamp
+    int type_code
+    uint64_t server_id
+    uint64_t event_size
+    uint64_t next_position
+    uint64_t flags
+
+
+cdef inline Head read_head(Source* source) noexcept nogil:
+    cdef Head head
+    head.timestamp = read_uint(source, 4)
+    head.type_code = <int> read_uint(source, 1)
+    head.server_id = read_uint(source, 4)
+    head.event_size = read_uint(source, 4)
+    head.next_position = read_uint(source, 4)
+    head.flags = read_uint(source, 2)
+    return head
+
+
+cdef bint cut_checksum(Source* source, bytes data) except -1:
+    """Have the source of an event's bytes end before the checksum; False where that is wrong, or not there."""
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+    if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
+        return False
+    source.end = end - CHECKSUM_LENGTH
+    return True
 
 
 cdef class EventRecordWriter:
@@ -237,10 +417,10 @@ cdef class EventRecordWriter:
 
     # The log's format, and where it is read.
     cdef object _format
+    cdef object _codecs
     cdef bint _checksums
     cdef object _decode_table_map
     cdef object _scope
-    cdef bytes _log_file
     cdef bytes _log_file_text
     cdef int64_t _epoch
 
@@ -250,18 +430,10 @@ cdef class EventRecordWriter:
     cdef object _last_table_map
     cdef bytes _last_table
 
-    # The transaction.
-    cdef object _transaction
-    cdef Output _name
-    cdef Output _new_name
-    cdef int64_t _ordinal
-    cdef int _mode
-    cdef object _xid
+    cdef Tracker _tracker
 
     def __dealloc__(self):
         free(self._out.data)
-        free(self._name.data)
-        free(self._new_name.data)
 
     def __init__(self, bytes prefix not None, plans, list variables not None, write_text, write_table_map,
                  write_variables):
@@ -272,7 +444,8 @@ cdef class EventRecordWriter:
         self._write_variables = write_variables
         self._table_maps, self._statuses = {}, {}
         self._names, self._branches = [b""] * 256, [b""] * 256
-        self._log_file = self._log_file_text = b""
+        self._log_file_text = b""
+        self._tracker = Tracker()
         for code in range(256):
             self._variables[code].place = -1
             self._variables[code].count = 0
@@ -288,9 +461,16 @@ cdef class EventRecordWriter:
     # -- the log and the transaction -------------------------------------------------------------------
 
     cdef int _use_format(self, log_format) except -1:
+        if log_format.codecs is not self._codecs:
+            self._use_codecs(log_format)
+        self._checksums = log_format.checksum == 1
+        self._format = log_format
+        return 0
+
+    cdef int _use_codecs(self, log_format) except -1:
         cdef int code
         plans = self._make_plans(log_format)
-        self._format = None
+        self._format = self._codecs = None
         for code in range(256):
             self._plans[code].layout = LAYOUT_NONE
             plan = plans[code]
@@ -305,39 +485,21 @@ cdef class EventRecordWriter:
             self._names[code], self._branches[code] = name, branch
             if layout == LAYOUT_TABLE_MAP:
                 self._decode_table_map = log_format.codecs[code][0]
-        self._checksums = log_format.checksum == 1
         self._table_maps.clear()
-        self._format = log_format
+        self._codecs = log_format.codecs
         return 0
 
     cdef int _use_scope(self, tuple scope) except -1:
         epoch, log_file = scope
         self._epoch = epoch
-        # For names of transactions, in which it stands as it is; what is not ASCII is left to the reference.
-        self._log_file = log_file.encode("ascii", "replace")
+        self._tracker.use_file(log_file)
         self._log_file_text = self._write_text(log_file)
         self._scope = scope
         return 0
 
-    cdef bint _use_standing(self, tuple standing) except -1:
-        transaction, self._ordinal, self._mode, self._xid = standing
-        if transaction is None:
-            self._transaction = None
-            self._name.size = 0
-        elif self._transaction is None or transaction != self._transaction:
-            if not transaction.isascii() or len(transaction) > NAME_LIMIT or not transaction:
-                return False
-            self._name.size = 0
-            if put_object(&self._name, transaction.encode("ascii")):
-                raise MemoryError()
-            self._transaction = transaction
-        return True
-
     def standing(self) -> tuple:
         """Give where the transaction stands, as the TransactionTracker does."""
-        if self._transaction is None and self._name.size:
-            self._transaction = PyUnicode_DecodeASCII(<const char*> self._name.data, self._name.size, NULL)
-        return self._transaction, self._ordinal, self._mode, self._xid
+        return self._tracker.standing()
 
     # -- the batch -------------------------------------------------------------------------------------
 
@@ -358,7 +520,7 @@ cdef class EventRecordWriter:
             self._use_format(log_format)
         if scope != self._scope:
             self._use_scope(scope)
-        if not self._use_standing(standing):
+        if not self._tracker.use(standing):
             return index
         cdef dict table_maps = stream.table_maps
         while index < count and self.written_bytes <= most:
@@ -383,21 +545,12 @@ cdef class EventRecordWriter:
         cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
         cdef Source source = source_of(data, 0, end)
         cdef int64_t position = position_of(head, key)
-        cdef uint64_t timestamp = read_uint(&source, 4)
-        cdef int type_code = <int> read_uint(&source, 1)
-        cdef uint64_t server_id = read_uint(&source, 4)
-        cdef uint64_t event_size = read_uint(&source, 4)
-        cdef uint64_t next_position = read_uint(&source, 4)
-        cdef uint64_t flags = read_uint(&source, 2)
-        if source.bad or position < 0 or event_size != <uint64_t> end:
+        cdef Head event = read_head(&source)
+        if source.bad or position < 0 or event.event_size != <uint64_t> end:
             return None
-        cdef Plan* plan = &self._plans[type_code]
-        if plan.layout == LAYOUT_NONE:
+        cdef Plan* plan = &self._plans[event.type_code]
+        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source, data)):
             return None
-        if self._checksums:
-            if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
-                return None
-            source.end = end - CHECKSUM_LENGTH
         # What the tracker makes of it, and the table, which must be known in front of the event.
         cdef Step step
         cdef Output* out = &self._out
@@ -416,19 +569,19 @@ cdef class EventRecordWriter:
             ends_statement = read_number(&source, plan.fields[<int> ROWS_FLAGS].wire) & 1
             source.at = HEADER_LENGTH
             table = self._table_of(table_maps.get(table_id))
-        if source.bad or not self._step(plan, &source, server_id, position, ends_statement, &step):
+        if source.bad or not self._tracker.step(plan, &source, event.server_id, position, ends_statement, &step):
             return None
         put_object(out, self._prefix)
         put_object(out, self._log_file_text)
         put_long(out, position)
         put_byte(out, 0)  # sub_index
-        put_object(out, <bytes> self._names[type_code])
-        put_long(out, <int64_t> timestamp)
-        put_long(out, type_code)
-        put_long(out, <int64_t> server_id)
-        put_long(out, <int64_t> event_size)
-        put_long(out, <int64_t> next_position)
-        put_long(out, <int64_t> flags)
+        put_object(out, <bytes> self._names[event.type_code])
+        put_long(out, <int64_t> event.timestamp)
+        put_long(out, event.type_code)
+        put_long(out, <int64_t> event.server_id)
+        put_long(out, <int64_t> event.event_size)
+        put_long(out, <int64_t> event.next_position)
+        put_long(out, <int64_t> event.flags)
         put_byte(out, 0)  # extra_headers
         if self._checksums:
             put_byte(out, 2)
@@ -445,7 +598,7 @@ cdef class EventRecordWriter:
             put_byte(out, 0)
         else:
             put_object(out, table)
-        put_object(out, <bytes> self._branches[type_code])
+        put_object(out, <bytes> self._branches[event.type_code])
         if plan.layout == LAYOUT_TABLE_MAP:
             put_object(out, <bytes> table_map[2])
         else:
@@ -460,62 +613,11 @@ cdef class EventRecordWriter:
             table_maps[table_map[1]] = table_map[0]
         elif ends_statement:
             table_maps.clear()
-        self._note_step(&step)
+        self._tracker.note(&step)
         return value
 
-    # -- the transaction -------------------------------------------------------------------------------
-
-    cdef bint _step(self, Plan* plan, Source* event, uint64_t server_id, int64_t position, bint ends_statement,
-                    Step* step) except -1:
-        """Do what the TransactionTracker does with an event, without noting it; False: it must do so itself."""
-        cdef Source source = event[0]
-        cdef int role = plan.role
-        cdef int entry
-        cdef uint64_t number, domain
-        if plan.layout == LAYOUT_ROWS:
-            role = ROLE_SINGLE if ends_statement else ROLE_SETTING
-        elif plan.layout == LAYOUT_QUERY:
-            role = role_of_query(&source, plan.known)
-        elif plan.layout == LAYOUT_MARIADB_GTID:
-            number = read_uint(&source, 8)
-            domain = read_uint(&source, 4)
-            if read_uint(&source, 1) & 1:
-                role = ROLE_GTID
-        if role < 0 or source.bad:
-            return False
-        entry = transition(role, self._mode)
-        step.known, step.begins = (entry & COUNTS) != 0, (entry & OPENS) != 0
-        step.mode = entry & MODE_MASK
-        step.ordinal, step.ends = self._ordinal if step.known else 0, END_NONE
-        if step.begins:
-            step.ordinal = 0
-            if plan.layout == LAYOUT_MARIADB_GTID:
-                self._name_mariadb_gtid(domain, server_id, number)
-            elif plan.layout == LAYOUT_GTID and role == ROLE_GTID:
-                skip(&source, 1)
-                self._name_gtid(&source)
-            elif not self._name_place(position):
-                return False
-        if step.known and entry & ENDS:
-            step.ends = END_ROLLBACK if role == ROLE_ROLLBACK else END_COMMIT
-        return not source.bad
-
-    cdef void _note_step(self, Step* step) noexcept:
-        if not step.known:
-            return
-        if step.begins:
-            self._name, self._new_name = self._new_name, self._name
-            self._transaction = self._xid = None
-        if step.ends != END_NONE:
-            self._name.size = 0
-            self._transaction = self._xid = None
-            self._ordinal, self._mode = 0, MODE_NONE
-        else:
-            self._ordinal, self._mode = step.ordinal + 1, step.mode
-
-    cdef void _put_step(self, Output* out, Step* step) noexcept:
-        cdef Output* name = &self._new_name if step.begins else &self._name
-        out.bad |= name.bad
+    cdef void _put_step(self, Output* out, const Step* step) noexcept:
+        cdef const Output* name = &self._tracker.new_name if step.begins else &self._tracker.name
         if not step.known:
             put_byte(out, 0)
         else:
@@ -529,42 +631,6 @@ cdef class EventRecordWriter:
             put_byte(out, 2)
             put_object(out, b"\x0ccommit" if step.ends == END_COMMIT else b"\x10rollback")
         put_byte(out, 0)  # xid
-
-    cdef Output* _begin_name(self) noexcept:
-        self._new_name.size, self._new_name.bad = 0, False
-        return &self._new_name
-
-    cdef bint _name_place(self, int64_t position):
-        # file:position; a file whose name is not ASCII is the reference's.
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(self._log_file)
-        if size + 21 > NAME_LIMIT or not self._scope[1].isascii():
-            return False
-        put_object(self._begin_name(), self._log_file)
-        put_byte(&self._new_name, COLON)
-        put_signed(&self._new_name, position)
-        return True
-
-    cdef void _name_mariadb_gtid(self, uint64_t domain, uint64_t server_id, uint64_t number) noexcept:
-        cdef Output* name = self._begin_name()
-        put_number(name, domain, False)
-        put_byte(name, MINUS)
-        put_number(name, server_id, False)
-        put_byte(name, MINUS)
-        put_number(name, number, False)
-
-    cdef void _name_gtid(self, Source* source) noexcept:
-        # The uuid, a colon, and the number, which has a sign.
-        cdef Output* name = self._begin_name()
-        cdef int index
-        cdef uint64_t byte
-        for index in range(16):
-            byte = read_uint(source, 1)
-            put_byte(name, DIGITS[byte >> 4])
-            put_byte(name, DIGITS[byte & 15])
-            if index == 3 or index == 5 or index == 7 or index == 9:
-                put_byte(name, MINUS)
-        put_byte(name, COLON)
-        put_signed(name, <int64_t> read_uint(source, 8))
 
     # -- what has its own layout -----------------------------------------------------------------------
 
@@ -674,14 +740,11 @@ cdef class EventRecordWriter:
             field = &fields[index]
             numbers[index] = 0
             if field.condition & (CONDITION_OPTIONAL | CONDITION_ABSENT):
-                if field.condition & CONDITION_ABSENT or (
-                    field.condition & CONDITION_WHEN and not numbers[field.place] & field.mask
-                ) or (field.condition & CONDITION_REMAINS and source.at >= source.end):
+                if is_missing(field, source, numbers[field.place]):
                     put_byte(out, 0)  # null, or nothing where what is absent is empty
                     continue
                 put_byte(out, 2)
-            if field.wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS,
-                              WIRE_COUNTING_BYTES16):
+            if is_sized(field.wire):
                 self._put_sized_field(out, source, field, numbers[field.place], data)
                 continue
             number = numbers[index] = read_number(source, field.wire)
@@ -692,20 +755,8 @@ cdef class EventRecordWriter:
     cdef int _put_sized_field(self, Output* out, Source* source, const Field* field, uint64_t length,
                               bytes data) except -1:
         cdef int wire = field.wire
-        cdef Py_ssize_t at, size = source.end - source.at
-        if field.condition & CONDITION_SIZED:
-            size = <Py_ssize_t> length
-        elif field.condition & CONDITION_BITS:
-            size = <Py_ssize_t> (length // 8 + (length % 8 != 0))
-        elif wire == WIRE_BYTES16:
-            size = 16
-        elif wire == WIRE_TEXT8 or wire == WIRE_TEXT8_NUL:
-            size = <Py_ssize_t> read_uint(source, 1)
-        elif wire == WIRE_COUNTING_BYTES16:
-            size = <Py_ssize_t> read_uint(source, 2) - 2
-        at = skip(source, size)
-        if wire == WIRE_TEXT8_NUL and read_uint(source, 1) != 0:
-            source.bad = True
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t at = take_sized(source, field, length, &size)
         if source.bad:
             return 0
         if wire == WIRE_STATUS:
@@ -715,6 +766,39 @@ cdef class EventRecordWriter:
         else:
             self._put_text(out, source, at, size)
         return 0
+
+
+cdef inline bint is_missing(const Field* field, const Source* source, uint64_t asked) noexcept nogil:
+    # Whether a field that need not be there is not; ``asked`` is the number that says so, where one does.
+    return field.condition & CONDITION_ABSENT != 0 or (
+        field.condition & CONDITION_WHEN and not asked & field.mask
+    ) or (field.condition & CONDITION_REMAINS and source.at >= source.end)
+
+
+cdef inline bint is_sized(int wire) noexcept nogil:
+    return wire in (WIRE_REST_BYTES, WIRE_REST_TEXT, WIRE_TEXT8, WIRE_TEXT8_NUL, WIRE_BYTES16, WIRE_STATUS,
+                    WIRE_COUNTING_BYTES16)
+
+
+cdef Py_ssize_t take_sized(Source* source, const Field* field, uint64_t length, Py_ssize_t* found) noexcept nogil:
+    """Step over a field that is no number and give where its content begins, and in ``found`` how large that is."""
+    cdef int wire = field.wire
+    cdef Py_ssize_t at, size = source.end - source.at
+    if field.condition & CONDITION_SIZED:
+        size = <Py_ssize_t> length
+    elif field.condition & CONDITION_BITS:
+        size = <Py_ssize_t> (length // 8 + (length % 8 != 0))
+    elif wire == WIRE_BYTES16:
+        size = 16
+    elif wire == WIRE_TEXT8 or wire == WIRE_TEXT8_NUL:
+        size = <Py_ssize_t> read_uint(source, 1)
+    elif wire == WIRE_COUNTING_BYTES16:
+        size = <Py_ssize_t> read_uint(source, 2) - 2
+    at = skip(source, size)
+    if wire == WIRE_TEXT8_NUL and read_uint(source, 1) != 0:
+        source.bad = True
+    found[0] = size
+    return at
 
 
 cdef uint64_t read_number(Source* source, int wire) noexcept nogil:
@@ -808,6 +892,267 @@ cdef inline void put_checksum(Output* out, bytes data) noexcept:
     put_slice(out, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
 
 
+# ------------------------------------------------------------------------------------------ making objects
+
+cdef class Form:
+    """Makes values (:mod:`millrace.binlog.values`) of one class, of what each of these fields has."""
+
+    cdef object kind
+    cdef list slots  # of each field its slot; None for what has no place in the class
+
+    def __init__(self, kind, names):
+        self.kind = kind
+        self.slots = [None if name is None else getattr(kind, name) for name in names]
+        for slot in self.slots:
+            if slot is not None and not (
+                type(slot) is MemberDescriptorType and issubclass(kind, slot.__objclass__)
+            ):
+                raise TypeError(f"{kind} has no such slot")
+
+    cdef object make(self, tuple values):
+        cdef Py_ssize_t index
+        made = new_object(self.kind)
+        for index in range(len(values)):
+            set_slot(made, self.slots[index], values[index])
+        return made
+
+
+cdef Form HEADER = Form(
+    EventHeader,
+    ("timestamp", "type_code", "server_id", "event_size", "next_position", "flags", "extra_headers"),
+)
+cdef Form DECODED = Form(BinlogEvent, ("header", "event", "checksum", "post_header_extra", "table_map"))
+cdef Form STEP = Form(
+    TransactionStep, ("transaction", "ordinal", "begins", "ends", "xid", "statement", "interrupts")
+)
+cdef tuple ENDINGS = (None, TransactionEnd.COMMIT, TransactionEnd.ROLLBACK)
+
+
+cdef class LogRecordMaker:
+    """Makes records of the events of a log, as long as these are of the ordinary kinds.
+
+    ``record`` is millrace.binlog_command.records.LogRecord. ``plans(log_format)`` gives what is needed to read a log
+    of that format: per type code None, or (layout, role, post-header length, fields, class of the event, names of
+    the fields, what each has where it is absent).
+
+    What is taken is read so strictly that, encoded, it has the same bytes; it is marked as ``exact``.
+
+    After :meth:`take`, ``gtid`` is that of the open transaction, and :meth:`standing` tells where this stands.
+    """
+
+    cdef readonly object gtid
+
+    cdef object _record
+    cdef object _make_plans
+    cdef Plan _plans[256]
+    cdef list _forms
+    cdef list _absent
+    cdef object _format
+    cdef object _codecs
+    cdef bint _checksums
+    cdef object _decode_table_map
+    cdef object _file
+    cdef Tracker _tracker
+    # What comes again and again: by its bytes on the wire, what the reference made of it.
+    cdef dict _table_maps
+    cdef dict _statuses
+
+    def __init__(self, type record not None, plans):
+        if not issubclass(record, tuple) or record.__basicsize__ != tuple.__basicsize__:
+            raise TypeError("records are tuples")
+        self._record, self._make_plans = record, plans
+        self._forms, self._absent = [None] * 256, [None] * 256
+        self._tracker = Tracker()
+        self._table_maps, self._statuses = {}, {}
+
+    def standing(self) -> tuple:
+        """Give where the transaction stands, as the TransactionTracker does."""
+        return self._tracker.standing()
+
+    cdef int _use_format(self, log_format) except -1:
+        if log_format.codecs is not self._codecs:
+            self._use_codecs(log_format)
+        self._checksums = log_format.checksum == 1
+        self._format = log_format
+        return 0
+
+    cdef int _use_codecs(self, log_format) except -1:
+        cdef int code
+        plans = self._make_plans(log_format)
+        self._format = self._codecs = None
+        for code in range(256):
+            self._plans[code].layout = LAYOUT_NONE
+            if plans[code] is None:
+                continue
+            layout, role, known, fields, kind, names, absent = plans[code]
+            if not 0 <= known < 256 or not len(fields) == len(names) == len(absent):
+                raise ValueError("an event that has no plan")
+            self._forms[code], self._absent[code] = Form(kind, names), absent
+            self._plans[code].role, self._plans[code].known = role, known
+            self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
+            self._plans[code].layout = layout
+            if layout == LAYOUT_TABLE_MAP:
+                self._decode_table_map = log_format.codecs[code][0]
+        self._table_maps.clear()
+        self._codecs = log_format.codecs
+        return 0
+
+    def take(self, list events not None, Py_ssize_t index, Py_ssize_t most, str path not None, str file not None,
+             stream, tuple standing not None, gtid):
+        """Give the records of the events from ``index`` on, up to ``most``, that can be taken.
+
+        ``events`` are of millrace.binlog_command.records.RawEvent; those of another ``path`` or ``file`` are not
+        taken. ``stream`` is the StreamState, which is kept; ``standing`` where the TransactionTracker stands, and
+        ``gtid`` that of the open transaction.
+        """
+        cdef list made = []
+        cdef Py_ssize_t end = min(len(events), index + most)
+        self.gtid = gtid
+        log_format = stream.format
+        if log_format is None or log_format.header_length != HEADER_LENGTH or stream.encryption is not None:
+            return made
+        if log_format is not self._format:
+            self._use_format(log_format)
+        if self._file is None or file != self._file:
+            self._tracker.use_file(file)
+            self._file = file
+        if not self._tracker.use(standing):
+            return made
+        while index < end:
+            raw = events[index]
+            record = self._take_one(<tuple> raw, path, file, stream) if isinstance(raw, tuple) else None
+            if record is None:
+                break
+            made.append(record)
+            index += 1
+        return made
+
+    cdef object _take_one(self, tuple raw, str path, str file, stream):
+        """Make the record of one event and note what follows from it; None where it is for the reference."""
+        cdef bytes data = raw[3]
+        cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
+        cdef Source source = source_of(data, 0, end)
+        cdef int64_t position = raw[2]
+        cdef Head head = read_head(&source)
+        cdef Step step
+        cdef bint ends_statement = False
+        if source.bad or head.event_size != <uint64_t> end or raw[0] != path or raw[1] != file:
+            return None
+        cdef Plan* plan = &self._plans[head.type_code]
+        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source, data)):
+            return None
+        table_map = statement = None
+        if plan.layout == LAYOUT_ROWS:
+            table_map = (<dict> stream.table_maps).get(read_number(&source, plan.fields[<int> ROWS_TABLE_ID].wire))
+            ends_statement = read_number(&source, plan.fields[<int> ROWS_FLAGS].wire) & 1
+            source.at = HEADER_LENGTH
+        if source.bad or not self._tracker.step(plan, &source, head.server_id, position, ends_statement, &step):
+            return None
+        if step.begins and self._tracker.name.size:
+            return None  # it interrupts another
+        if plan.layout == LAYOUT_TABLE_MAP:
+            event = self._table_map(data, source.end, plan)
+        else:
+            event = self._event(data, &source, plan, head.type_code)
+        if event is None:
+            return None
+        if plan.layout == LAYOUT_QUERY:
+            statement = classify(event.query)
+        elif plan.layout == LAYOUT_TABLE_MAP:
+            try:
+                stream.observe(event)
+            except BinlogError:
+                return None
+        # Nothing can go wrong any more: note what follows from the event.
+        if ends_statement:
+            (<dict> stream.table_maps).clear()
+        transaction = self._tracker.text_of(&step)
+        self._tracker.note(&step)
+        if step.begins:
+            self.gtid = transaction if plan.role in (ROLE_GTID, ROLE_GROUP_GTID) else None
+        header = HEADER.make(
+            (head.timestamp, head.type_code, head.server_id, head.event_size, head.next_position, head.flags, b"")
+        )
+        checksum = data[source.end:end] if self._checksums else None
+        return tuple_of(self._record, (
+            path, file, raw[2], data, 0,
+            DECODED.make((header, event, checksum, b"", table_map)),
+            self.gtid if step.known else None,
+            STEP.make((transaction, step.ordinal, step.begins, ENDINGS[step.ends], None, statement, None)),
+            stream,
+            True,
+        ))
+
+    cdef object _table_map(self, bytes data, Py_ssize_t end, const Plan* plan):
+        cdef bytes content = data[HEADER_LENGTH:end]
+        event = self._table_maps.get(content)
+        if event is None:
+            try:
+                event = self._decode_table_map(data, HEADER_LENGTH, end, plan.known)
+                if event.encode_fields(plan.known) != content:
+                    return None
+            except BinlogError:
+                return None
+            remember(self._table_maps, content, event)
+        return event
+
+    cdef object _event(self, bytes data, Source* source, const Plan* plan, int type_code):
+        """Read an event by the plans of its fields, each after those before it."""
+        cdef uint64_t numbers[MOST_FIELDS]
+        cdef Form form = self._forms[type_code]
+        cdef list absent = self._absent[type_code]
+        cdef const Field* field
+        cdef uint64_t number
+        cdef int index
+        if source.end - source.at < plan.known:
+            return None
+        made = new_object(form.kind)
+        for index in range(plan.count):
+            field = &plan.fields[index]
+            numbers[index] = 0
+            if field.condition & (CONDITION_OPTIONAL | CONDITION_ABSENT) and \
+                    is_missing(field, source, numbers[field.place]):
+                value = absent[index]
+            elif is_sized(field.wire):
+                value = self._sized(data, source, field, numbers[field.place])
+            else:
+                numbers[index] = read_number(source, field.wire)
+                number = numbers[index] & ~field.drop
+                value = <int64_t> number if field.wire == WIRE_INT64 else number
+            if source.bad:
+                return None
+            if not field.condition & CONDITION_HIDDEN:
+                set_slot(made, form.slots[index], value)
+        return None if source.bad or source.at != source.end else made
+
+    cdef object _sized(self, bytes data, Source* source, const Field* field, uint64_t length):
+        cdef Py_ssize_t size = 0
+        cdef Py_ssize_t at = take_sized(source, field, length, &size)
+        if source.bad:
+            return None
+        if field.wire == WIRE_STATUS:
+            value = self._status(data[at:at + size])
+            source.bad |= value is None
+            return value
+        if field.wire == WIRE_REST_BYTES or field.wire == WIRE_BYTES16 or field.wire == WIRE_COUNTING_BYTES16:
+            return slice_of(source, at, size)
+        if is_ascii(source, at, size):
+            return PyUnicode_DecodeASCII(<const char*> source.data + at, size, NULL)
+        return slice_of(source, at, size).decode("utf-8", "surrogateescape")
+
+    cdef object _status(self, bytes block):
+        made = self._statuses.get(block)
+        if made is None:
+            try:
+                made, _ = StatusVariables.read(block, 0, len(block))
+                if made.write() != block:
+                    return None
+            except BinlogError:
+                return None
+            remember(self._statuses, block, made)
+        return made
+
+
 # ------------------------------------------------------------------------------------------ raw records
 
 cdef class RawTaker:
@@ -852,9 +1197,9 @@ cdef class RawTaker:
         """
         cdef Py_ssize_t count = len(pieces), end
         cdef Source source
-        cdef uint64_t timestamp, server_id, event_size, next_position
+        cdef Head event
         cdef int64_t timestamp_ms
-        cdef int type_code, role
+        cdef int role
         cdef bytes data
         self.mode, self.open_gtid = mode, open_gtid
         self.position, self.last_ms, self.size, self.ended, self.finished = position, last_ms, 0, False, []
@@ -867,32 +1212,25 @@ cdef class RawTaker:
             if (<tuple> piece)[1] is not True or (<tuple> piece)[2] is not True or (<tuple> piece)[3] != end:
                 break
             source = source_of(data, 0, end)
-            timestamp = read_uint(&source, 4)
-            type_code = <int> read_uint(&source, 1)
-            role = self._roles[type_code]
-            server_id = read_uint(&source, 4)
-            event_size = read_uint(&source, 4)
-            next_position = read_uint(&source, 4)
-            skip(&source, 2)
-            if source.bad or self._left[type_code] or event_size != <uint64_t> end or end > limit:
+            event = read_head(&source)
+            role = self._roles[event.type_code]
+            if source.bad or self._left[event.type_code] or event.event_size != <uint64_t> end or end > limit:
                 break
-            if next_position != (<uint64_t> (self.position + end) & 0xFFFFFFFF) and (
-                next_position != 0 or not zero_allowed
+            if event.next_position != (<uint64_t> (self.position + end) & 0xFFFFFFFF) and (
+                event.next_position != 0 or not zero_allowed
             ):
                 break
-            if checksums:
-                if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
-                    break
-                source.end = end - CHECKSUM_LENGTH
-            if role != ROLE_PART and not self._note(role, server_id, &source):
+            if checksums and not cut_checksum(&source, data):
                 break
-            timestamp_ms = <int64_t> timestamp * 1000
+            if role != ROLE_PART and not self._note(role, event.server_id, &source):
+                break
+            timestamp_ms = <int64_t> event.timestamp * 1000
             if timestamp_ms < self.last_ms:
                 timestamp_ms = self.last_ms
             if timestamp_ms > now_ms:
                 timestamp_ms = now_ms
             self.last_ms = timestamp_ms
-            out.append((self._key(server_id, prefix), data, timestamp_ms, None))
+            out.append((self._key(event.server_id, prefix), data, timestamp_ms, None))
             self.position += end
             self.size += end
             index += 1

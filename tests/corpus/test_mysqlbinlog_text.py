@@ -41,7 +41,7 @@ def _text(path: Path, options: TextOptions) -> bytes:
     stream = io.BytesIO()
     output = TextOutput(stream, options)
     with path.open("rb") as log:
-        raw = (RawEvent(str(path), path.name, *event) for event in iter_events(log, path.name))
+        raw = ([RawEvent(str(path), path.name, *event)] for event in iter_events(log, path.name))
         for record in LogDecoder(verify=False).records(raw):
             output.write(record)
     output.close()

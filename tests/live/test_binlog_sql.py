@@ -148,8 +148,8 @@ def _records(files: list[Path]) -> Iterator[LogRecord]:
     decoder = LogDecoder()
     for path in files:
         with path.open("rb") as stream:
-            raw = (RawEvent(str(path), path.name, *event) for event in iter_events(stream, str(path)))
-            yield from decoder.records(raw)
+            raw = [RawEvent(str(path), path.name, *event) for event in iter_events(stream, str(path))]
+            yield from decoder.records([raw])
 
 
 def _text(files: list[Path], options: Any, make: Any = TextOutput) -> bytes:

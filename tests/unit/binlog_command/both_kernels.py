@@ -1,4 +1,4 @@
-"""The outputs of ``millrace binlog`` with the kernel for text and without it."""
+"""The outputs of ``millrace binlog`` with the kernel and without it."""
 
 import io
 import os
@@ -10,6 +10,7 @@ from typing import cast
 from unittest.mock import patch
 
 from millrace import kernel
+from millrace.binlog_command.flashback import FlashbackOptions, FlashbackOutput
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.json_output import JsonOutput
 from millrace.binlog_command.records import LogDecoder, Output, RawEvent
@@ -36,6 +37,8 @@ OUTPUTS: dict[str, Make] = {
     "text": _text(2),
     "5.7": _text(1, Generation.MYSQL_5_7),
     "10.5": _text(2, Generation.MARIADB_10_5),
+    "hexdump": lambda stream, folder: TextOutput(stream, TextOptions(hexdump=True, local_load=folder)),
+    "flashback": lambda stream, _folder: FlashbackOutput(stream, FlashbackOptions(verbose=2, force=True)),
     "json": lambda stream, _folder: JsonOutput(stream),
     "stats": _lines(StatsOutput),
     "verify": _lines(VerifyOutput),
@@ -43,14 +46,14 @@ OUTPUTS: dict[str, Make] = {
 
 
 def both(
-    read: Callable[[], Iterable[RawEvent]], *names: str, verify: bool = True
+    read: Callable[[], Iterable[list[RawEvent]]], *names: str, verify: bool = True
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Write events by the outputs of these names, with the kernel and without it."""
+    """Write batches of events by the outputs of these names, with the kernel and without it."""
     return _written(kernel.has, read(), names, verify), _written(lambda _name: False, read(), names, verify)
 
 
 def _written(
-    has: Callable[[str], bool], events: Iterable[RawEvent], names: Iterable[str], verify: bool
+    has: Callable[[str], bool], batches: Iterable[list[RawEvent]], names: Iterable[str], verify: bool
 ) -> dict[str, bytes]:
     with TemporaryDirectory() as base, patch.object(kernel, "has", has):
         streams = {name: io.BytesIO() for name in names}
@@ -58,7 +61,7 @@ def _written(
         for folder in folders.values():
             folder.mkdir(parents=True)
         outputs = [OUTPUTS[name](stream, folders[name]) for name, stream in streams.items()]
-        for record in LogDecoder(verify=verify).records(events):
+        for record in LogDecoder(verify=verify).records(batches):
             for output in outputs:
                 output.write(record)
         for output in outputs:

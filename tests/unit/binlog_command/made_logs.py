@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,14 +93,13 @@ class MadeLog:
         """Append a statement."""
         return self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), database, text.encode()), flags=flags)
 
-    def raw(self) -> Iterator[RawEvent]:
+    def raw(self) -> list[RawEvent]:
         """Give the events as an input does."""
-        for position, data in self.events:
-            yield RawEvent(self.name, self.name, position, data)
+        return [RawEvent(self.name, self.name, position, data) for position, data in self.events]
 
     def records(self) -> list[LogRecord]:
         """Decode the log."""
-        return list(LogDecoder().records(self.raw()))
+        return list(LogDecoder().records([self.raw()]))
 
 
 def rows(*values: Row) -> bytes:
@@ -117,7 +115,7 @@ def text_of(*logs: MadeLog, options: Any = None, make: Any = TextOutput) -> str:
     output = make(stream, options)
     decoder = LogDecoder()
     for log in logs:
-        for record in decoder.records(log.raw()):
+        for record in decoder.records([log.raw()]):
             output.write(record)
     output.close()
     return stream.getvalue().decode("utf-8", "surrogateescape")

@@ -3,21 +3,37 @@
 import json
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 
-from millrace.binlog.events import QueryEvent, StatusVariables, StopEvent, TableMapEvent, WriteRowsEvent
+from millrace import kernel
+from millrace.binlog.event_codec import BinlogEvent, seal
+from millrace.binlog.events import (
+    QueryEvent,
+    StatusVariables,
+    StopEvent,
+    TableMapEvent,
+    UnknownEvent,
+    WriteRowsEvent,
+)
+from millrace.binlog.file import MAGIC
+from millrace.binlog.header import EventHeader
 from millrace.binlog_command.terminal import coloured
 from millrace.cli import main
 from millrace.cli.binlog import binlog
+from tests.hostile.mysql_server import MysqlServer
 
-from .made_logs import ALL, TABLE_MAP, MadeLog, rows
+from .made_logs import ALL, TABLE_MAP, MadeLog, listed, rows
+from .test_filters import packed
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = str(LOGS / "mysql.000001")
@@ -133,6 +149,72 @@ def test_a_truncated_log_is_read_as_far_as_it_goes(form: tuple[str, ...], tmp_pa
     assert "4597" in outcome.stdout or "57 events" in outcome.stdout
 
 
+WAYS = (
+    (),
+    ("-vv", "--base64-output=decode-rows"),
+    ("-v", "--hexdump"),
+    ("--short-form", "--force-read"),
+    ("--json",),
+    ("--json", "--force-read", "--no-verify-binlog-checksum"),
+    ("-v", "--table", "shop.orders"),
+    ("--stats",),
+    ("--stats", "--json", "--force-read"),
+    ("--verify",),
+    ("--verify", "--no-verify-binlog-checksum"),
+    ("--flashback", "--force-read"),
+)
+
+
+def logs_of_all_kinds(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Give logs with the options that they need: whole, cut, damaged, joined, packed, encrypted."""
+    chance = random.Random(5)
+    for name in ("mysql.000001", "mariadb.000001", "mariadb-10.1.000001"):
+        data = (LOGS / name).read_bytes()
+        variants = [data, data + data, data + chance.randbytes(100), data + bytes(100)]
+        variants += [data[: chance.randrange(len(data))] for _ in range(6)]
+        for _ in range(6):
+            at = chance.randrange(120, len(data))
+            variants.append(data[:at] + chance.randbytes(1) + data[at + 1 :])
+        for number, variant in enumerate(variants):
+            path = folder / f"{number}-{name}"
+            path.write_bytes(variant)
+            yield (str(path),)
+        packed_file = folder / f"{name}.zst"
+        packed_file.write_bytes(zstandard.compress(data)[:-3])
+        yield (str(packed_file),)
+    payload = folder / "payload.000001"
+    payload.write_bytes(MAGIC + b"".join(raw.data for raw in packed(MYSQL)))
+    yield (str(payload),)
+    unknown = MadeLog().query("BEGIN")
+    header = EventHeader(1, 99, 1, 0, 0)
+    for content in (b"", b"of a later server"):
+        unknown.append(seal(BinlogEvent(header, UnknownEvent(content)), unknown.state))
+    path = folder / "unknown.000001"
+    path.write_bytes(MAGIC + b"".join(data for _, data in unknown.query("COMMIT").events))
+    yield (str(path),)
+    keys = folder / "keys.txt"
+    keys.write_text(f"1;{bytes(range(32)).hex()}\n")
+    encrypted = LOGS.parents[1] / "binlog" / "encrypted"
+    yield (str(encrypted / "mariadb-ctr256.000001"),)
+    for name in ("ctr256", "cbcnone"):
+        yield ("--key-file", str(keys), str(encrypted / f"mariadb-{name}.000001"))
+
+
+@pytest.mark.skipif(not kernel.built("events"), reason="the kernel is not built (make kernel)")
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_the_kernel_says_what_the_reference_says(
+    way: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is wrong with a log, and all of what comes before that."""
+    for log in logs_of_all_kinds(tmp_path):
+        said = []
+        for enabled in (True, False):
+            monkeypatch.setattr(kernel, "_enabled", enabled)
+            outcome = run(*way, *log)
+            said.append((outcome.exit_code, outcome.stdout_bytes, outcome.stderr))
+        assert said[0] == said[1], log
+
+
 def test_events_that_cannot_be_read_stop_the_output_unless_forced(tmp_path: Path) -> None:
     data = bytearray(Path(MYSQL).read_bytes())
     data[1600] ^= 1
@@ -206,6 +288,20 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+def test_what_is_followed_is_shown_as_it_comes(tmp_path: Path) -> None:
+    """Up to the last event that is there, while the next is waited for."""
+    growing = tmp_path / "growing.000001"
+    growing.write_bytes(Path(MYSQL).read_bytes()[:-47])
+    positions = [line["position"] for line in listed(MYSQL)]
+    with MysqlServer() as server:
+        for log, count in ((str(growing), 57), (server.url("mysql-bin.000001"), 58)):
+            with subprocess.Popen(command("--json", "--follow", log), stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                shown = [json.loads(process.stdout.readline()) for _ in range(count)]
+                process.send_signal(signal.SIGINT)
+            assert [line["position"] for line in shown] == positions[:count]
 
 
 def test_an_interrupt_ends_it_quietly(tmp_path: Path) -> None:

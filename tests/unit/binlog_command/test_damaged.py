@@ -55,6 +55,6 @@ def test_damaged_logs(name: str, tmp_path: Path) -> None:
             FlashbackOutput(io.BytesIO(), FlashbackOptions(verbose=2, force=True)),
         ):
             with contextlib.suppress(UserError):
-                for record in LogDecoder(verify=False).records(iter(damaged)):
+                for record in LogDecoder(verify=False).records([damaged]):
                     output.write(record)
             output.close()

@@ -49,11 +49,12 @@ def positions(*arguments: str) -> list[int]:
 
 def raw_events(path: str) -> Iterator[RawEvent]:
     for log in FileInput([path]).logs():
-        yield from log
+        for batch in log:
+            yield from batch
 
 
 def kept(criteria: Criteria, path: str = MYSQL, *, context: bool = True) -> list[LogRecord]:
-    return list(Filter(criteria, context=context).apply(LogDecoder().records(raw_events(path))))
+    return list(Filter(criteria, context=context).apply(LogDecoder().records([[*raw_events(path)]])))
 
 
 def names(records: list[LogRecord]) -> list[str]:
@@ -392,7 +393,8 @@ def packed(path: str) -> Iterator[RawEvent]:
 def test_events_inside_a_payload_are_chosen_one_by_one() -> None:
     def choose(*, context: bool) -> list[tuple[str, int]]:
         criteria = Criteria(tables=(TablePattern.parse("shop.orders"),))
-        records = list(Filter(criteria, context=context).apply(LogDecoder().records(packed(MYSQL))))
+        decoded = LogDecoder().records([[*packed(MYSQL)]])
+        records = list(Filter(criteria, context=context).apply(decoded))
         return [
             (name, record.sub_index)
             for record, name in zip(records, names(records), strict=True)

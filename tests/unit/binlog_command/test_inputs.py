@@ -33,7 +33,8 @@ def run(*arguments: str, **environment: str) -> Result:
 
 def events(source: FileInput) -> Iterator[RawEvent]:
     for log in source.logs():
-        yield from log
+        for batch in log:
+            yield from batch
 
 
 def test_names_of_files_folders_and_indexes(tmp_path: Path) -> None:

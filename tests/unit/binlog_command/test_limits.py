@@ -59,9 +59,9 @@ def test_a_packed_file_has_a_bound_of_its_own(tmp_path: Path, monkeypatch: pytes
     packed = tmp_path / "mysql.000001.zst"
     packed.write_bytes(zstandard.compress(MYSQL.read_bytes()))
     with pytest.raises(TooLargeError):
-        [event for log in FileInput([str(packed)]).logs() for event in log]
+        [batch for log in FileInput([str(packed)]).logs() for batch in log]
     for source in (FileInput([str(packed)], max_event_size=1 << 20), FileInput([str(MYSQL)])):
-        assert [event.data for log in source.logs() for event in log]
+        assert [event.data for log in source.logs() for batch in log for event in batch]
 
 
 def bomb(claimed: int) -> QueryCompressedEvent:
@@ -72,7 +72,7 @@ def bomb(claimed: int) -> QueryCompressedEvent:
 def decoded(log: MadeLog, size: int | None) -> list[BinlogError | type]:
     return [
         record.event if isinstance(record.event, BinlogError) else type(record.event.event)
-        for record in LogDecoder(max_event_size=size).records(log.raw())
+        for record in LogDecoder(max_event_size=size).records([log.raw()])
     ]
 
 
@@ -99,14 +99,14 @@ def test_what_is_unpacked_twice_has_been_packed_in_nothing(monkeypatch: pytest.M
     """After the bytes of a packed file there need not be as many of any disk."""
     monkeypatch.setattr("millrace.binlog_command.records.MAX_UNPACKED_SIZE", 500)
     log = MadeLog("11.4.5-MariaDB").add(bomb(1000))
-    fits = list(LogDecoder().records(log.raw()))[-1].event
+    fits = list(LogDecoder().records([log.raw()]))[-1].event
     assert not isinstance(fits, BinlogError)
-    refused = list(LogDecoder().records(raw._replace(unpacked=True) for raw in log.raw()))[-1].event
+    refused = list(LogDecoder().records([[raw._replace(unpacked=True) for raw in log.raw()]]))[-1].event
     assert isinstance(refused, TooLargeError)
     fragments = MadeLog("12.3.1-MariaDB")
     fragments.add(*(PartialRowDataEvent(2, number, 0, None, bytes(400)) for number in (1, 2)))
-    raws = (raw._replace(unpacked=True) for raw in fragments.raw())
-    assert isinstance(list(LogDecoder().records(raws))[-1].event, TooLargeError)
+    raws = [raw._replace(unpacked=True) for raw in fragments.raw()]
+    assert isinstance(list(LogDecoder().records([raws]))[-1].event, TooLargeError)
 
 
 def test_events_in_payloads_that_are_large() -> None:

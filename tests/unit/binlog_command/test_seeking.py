@@ -22,7 +22,7 @@ FILES = [str(LOGS / name) for name in ("mysql.000001", "mariadb.000001", "mariad
 
 def raw_events(names: Sequence[str], criteria: Criteria | None = None) -> list[RawEvent]:
     source = FileInput(list(names), seeker=None if criteria is None else Seeker(criteria))
-    return [event for log in source.logs() for event in log]
+    return [event for log in source.logs() for batch in log for event in batch]
 
 
 def shown(names: Sequence[str], criteria: Criteria, *, seeks: bool, context: bool) -> list[tuple[Any, ...]]:

@@ -3,8 +3,10 @@
 import random
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from millrace.avro.plans import Condition, Layout, Wire
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.event_codec import BinlogEvent, decode_event, seal
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event, seal
 from millrace.binlog.events import (
     FormatDescriptionEvent,
     GtidLogEvent,
@@ -35,6 +37,7 @@ from millrace.binlog.fields import pack_lenenc
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionTracker
+from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.stage import Record
 from tests.unit.binlog.cases import CASES, Case, make_event
 from tests.unit.binlog.vectors import FORMATS
@@ -226,8 +229,8 @@ def sealed(data: bytes) -> bytes:
     return data + compute_checksum(data)
 
 
-def test_damaged_events() -> None:
-    """Some thousands of events with bytes changed, cut out or put in, between events that are whole."""
+def damaged_logs() -> Iterator[list[bytes]]:
+    """Give some thousands of events with bytes changed, cut out or put in, between events that are whole."""
     chance = random.Random(8)
     for server in sorted(FORMATS):
         whole = [case.data for case in CASES if case.server == server and len(case.data) > 23]
@@ -250,6 +253,11 @@ def test_damaged_events() -> None:
             log.append(sealed(bytes(data)) if chance.random() < 0.9 else bytes(data))
             if chance.random() < 0.3:
                 log.append(chance.choice(whole))
+        yield log
+
+
+def test_damaged_events() -> None:
+    for log in damaged_logs():
         compare(raw_records(placed(log)), 100)
 
 
@@ -355,3 +363,62 @@ def test_damaged_records_are_read_alike() -> None:
                 data.insert(at, chance.choice([0, 2, 128, 255]))
         value = bytes(data)
         assert read(value, compiled=True) == read(value, compiled=False)
+
+
+# --------------------------------------------------------------------- records of ``millrace binlog``
+
+
+def log_of_records(log: list[bytes], batch: int = 1000, name: str = "log.000001") -> list[LogRecord]:
+    """Make records in both ways, expect the same, and give the kernel's."""
+    raws = [RawEvent(name, name, position, data) for position, data in placed(log)]
+    batches = [raws[at : at + batch] for at in range(0, len(raws), batch)]
+    ours, theirs = ([*log_decoder(compiled=compiled).records(batches)] for compiled in (True, False))
+    for our, their in zip(ours, theirs, strict=True):
+        if isinstance(their.event, BinlogError):
+            assert str(our.event) == str(their.event)
+        else:
+            assert our[:8] == their[:8]
+        assert our.state.format is their.state.format is None or (
+            our.state.format.origin == their.state.format.origin  # type: ignore[union-attr]
+        )
+        assert not their.exact
+        if our.exact:
+            assert isinstance(our.event, BinlogEvent)
+            assert encode_event(our.event, StreamState(our.state.format)) == our.data
+    if ours:
+        assert ours[-1].state.table_maps == theirs[-1].state.table_maps
+    return ours
+
+
+def log_decoder(*, compiled: bool) -> LogDecoder:
+    with patch.object(kernel, "_enabled", compiled):
+        return LogDecoder()
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from([1, 2, 5]), st.sampled_from([0, 1]))
+def test_records_of_any_order_of_events(events: list[Any], batch: int, checksum: int) -> None:
+    log_of_records(log_of(events, checksum=checksum), batch)
+
+
+@pytest.mark.parametrize(("server", "cases"), cases_by_server())
+def test_records_of_the_codecs_cases(server: str, cases: list[Case]) -> None:
+    log = [bytes.fromhex(FORMATS[server]), *(case.data for case in cases)]
+    assert len(log_of_records(log, name="größe.000001")) >= len(log_of_records(log)) >= len(log)
+
+
+@given(st.lists(query(), min_size=1, max_size=4))
+def test_records_of_statements(queries: list[bytes]) -> None:
+    log_of_records([*log_of([]), *queries])
+
+
+def test_records_that_the_kernel_makes() -> None:
+    """Without this, the comparisons could compare the reference with itself."""
+    log = [GTID, BEGIN, NOTE, MAP, OTHER_MAP, ROWS, OTHER_ROWS, LAST_ROWS, XidEvent(3), DDL, XA_COMMIT, DDL]
+    records = log_of_records(log_of(log))
+    assert [record.exact for record in records] == [False, *[True] * 10, False, True]
+
+
+def test_records_of_damaged_events() -> None:
+    for log in damaged_logs():
+        log_of_records(log)
+        log_of_records(log, 1)
