@@ -9,8 +9,8 @@ import binascii
 import contextlib
 import json
 import math
-import uuid
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
@@ -22,7 +22,9 @@ from millrace.binlog.columns.strings import CompressedValue, claimed_size
 from millrace.binlog.declaration import Event, declared_fields
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent
-from millrace.binlog.events.rows import RowsEvent
+from millrace.binlog.events.gtid import sid_text
+from millrace.binlog.events.query import StatusVariables
+from millrace.binlog.events.rows import RowsEvent, TableMapEvent
 from millrace.binlog.fields import encode_text
 from millrace.binlog.inflate import Room
 from millrace.binlog.row_images import Row, Values
@@ -89,7 +91,9 @@ class JsonOutput:
             where = {"file": record.file, "position": record.position, "sub_index": record.sub_index}
             self._write_line(dump(where | {"error": decoded.message}))
             return
-        header = decoded.header
+        header, event = decoded.header, decoded.event
+        again = isinstance(event, TableMapEvent) and len(record.data) < _SLICE
+        fields = _table_map_fields(event) if again else event_fields(event)
         line: dict[str, Any] = {
             "file": record.file,
             "position": record.position,
@@ -102,7 +106,7 @@ class JsonOutput:
             "flags": header.flags,
             "gtid": record.gtid,
             "sub_index": record.sub_index,
-            "event": event_fields(decoded.event),
+            "event": fields,
         }
         for name, extra in (
             ("extra_headers", header.extra_headers),
@@ -121,6 +125,9 @@ class JsonOutput:
         """Nothing is left to write."""
 
     def _write_line(self, text: str, end: str = "\n") -> None:
+        if len(text) < _PIECE:
+            self._stream.write((text + end).encode())
+            return
         for start in range(0, len(text), _PIECE):
             self._stream.write(text[start : start + _PIECE].encode())
         self._stream.write(end.encode())
@@ -240,6 +247,18 @@ def event_fields(event: Event) -> dict[str, Any]:
     return fields
 
 
+@lru_cache(maxsize=64)
+def _table_map_fields(event: Event) -> dict[str, Any]:
+    """Give the fields of a table map, of which each statement has the same again."""
+    return event_fields(event)
+
+
+@lru_cache(maxsize=64)
+def _session(variables: StatusVariables) -> dict[str, Any]:
+    """Give status variables, of which a session has the same with each statement."""
+    return _parts(variables)
+
+
 def _field_names(declared: type) -> tuple[str, ...]:
     """Give the names of the fields that are shown."""
     names = _NAMES.get(declared)
@@ -261,7 +280,11 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, item) for item in value]
     if kind is int:
         return value
-    parts = ((part, getattr(value, part)) for part in _field_names(kind))
+    return _session(value) if kind is StatusVariables else _parts(value)
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    parts = ((part, getattr(value, part)) for part in _field_names(type(value)))
     return {part: _plain(part, held) for part, held in parts if held is not None}
 
 
@@ -271,7 +294,7 @@ def _base64(value: bytes) -> dict[str, str]:
 
 def _bytes(name: str, value: bytes) -> str | dict[str, str]:
     if name == "sid" and len(value) == 16:
-        return str(uuid.UUID(bytes=value))
+        return sid_text(value)
     if name in _TEXT_FIELDS:
         with contextlib.suppress(UnicodeDecodeError):
             return value.decode()

@@ -38,13 +38,15 @@ class Buffer:
         """Take a line of text, given without its end."""
         self.write(text.encode() + b"\n")
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether what is written needs neither to be taken nor to be sent on."""
+        return self._through is not None and not self._live
+
     def flush(self) -> None:
         """Send on what was written, if that is wanted at once."""
         if self._live and self._through is not None:
             self._through.flush()
-
-    def __bool__(self) -> bool:
-        return bool(self._kept)
 
     def take(self) -> Iterator[bytes]:
         """Give everything that was kept since the last time, in pieces."""

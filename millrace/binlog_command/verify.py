@@ -43,6 +43,9 @@ from millrace.binlog_command.row_kernel import (
 from millrace.text import printable
 
 _MASK = 0xFFFFFFFF
+_RELAY_LOG_F = int(HeaderFlag.RELAY_LOG_F)
+_ARTIFICIAL_F = int(HeaderFlag.ARTIFICIAL_F)
+_OF_THE_LOG = (UnknownEvent, RotateEvent, FormatDescriptionEvent, StartEventV3)
 _TOGETHER = 1000
 """How many rows are compared at once."""
 _NO_FORMAT = (
@@ -91,11 +94,10 @@ class VerifyOutput:
         self._last = record
         self._events += 1
         event = decoded.event
-        if isinstance(event, UnknownEvent):
-            self._note_type(record, decoded.header.type_code)
-        if isinstance(event, RotateEvent) and decoded.header.next_position:
-            self._next_file = event.new_log_ident
-        self._check_beginning(record, decoded)
+        if isinstance(event, _OF_THE_LOG):
+            self._check_log(record, decoded)
+        if decoded.header.flags & _RELAY_LOG_F:
+            self._relay = True
         if record.sub_index == 0:
             self._check_position(record, decoded.header)
         self._check_transaction(record)
@@ -168,12 +170,21 @@ class VerifyOutput:
             times = "once" if self._counted == 1 else f"{self._counted} times"
             self._say(f"{self._cause} ({times})")
 
-    def _check_beginning(self, record: LogRecord, decoded: BinlogEvent) -> None:
+    def _check_log(self, record: LogRecord, decoded: BinlogEvent) -> None:
         """See whether this is a relay log, and that no other log begins in the middle of this one."""
-        starts = isinstance(decoded.event, FormatDescriptionEvent | StartEventV3) and not record.sub_index
-        if starts and record.position > len(MAGIC) and not self._relay:
-            self._find(record, "another log begins here, with its own format description: files were joined")
-        self._relay = self._relay or _is_of_a_relay_log(record, decoded)
+        event, header = decoded.event, decoded.header
+        if isinstance(event, UnknownEvent):
+            self._note_type(record, header.type_code)
+        elif isinstance(event, RotateEvent):
+            if header.next_position:
+                self._next_file = event.new_log_ident
+            if not header.next_position or header.flags & _ARTIFICIAL_F:
+                self._relay = True  # relay logs hold the source's ROTATE and description
+        elif record.position > len(MAGIC):
+            if not record.sub_index and not self._relay:
+                message = "another log begins here, with its own format description: files were joined"
+                self._find(record, message)
+            self._relay = self._relay or isinstance(event, FormatDescriptionEvent)
 
     def _check_end(self) -> None:
         """See whether the log ends as a server ends it: with ROTATE or STOP, unless it is in use."""
@@ -198,8 +209,9 @@ class VerifyOutput:
         if log_format is None or log_format.binlog_version < 4 or self._relay:
             return
         expected = record.position + len(record.data) & _MASK
-        mariadb = "MariaDB" in log_format.origin.version
-        if header.next_position != expected and (header.next_position or not mariadb):
+        if header.next_position == expected:
+            return
+        if header.next_position or "MariaDB" not in log_format.origin.version:
             self._find(record, f"next_position is {header.next_position}, not {expected}")
 
     def _check_transaction(self, record: LogRecord) -> None:
@@ -260,15 +272,6 @@ class VerifyOutput:
 
     def _say(self, line: str) -> None:
         self._write_line(printable(line))
-
-
-def _is_of_a_relay_log(record: LogRecord, decoded: BinlogEvent) -> bool:
-    """Tell whether an event occurs in relay logs alone: they hold the source's ROTATE and description."""
-    if decoded.header.flags & HeaderFlag.RELAY_LOG_F:
-        return True
-    if isinstance(decoded.event, RotateEvent):
-        return not decoded.header.next_position or bool(decoded.header.flags & HeaderFlag.ARTIFICIAL_F)
-    return isinstance(decoded.event, FormatDescriptionEvent) and record.position > len(MAGIC)
 
 
 def _is_guessed(log_format: LogFormat) -> bool:

@@ -477,6 +477,7 @@ class _Run:
             records = self._filter.apply(records)
         if self._options.stats or self._options.verify:
             records = progress(records, self)
+        is_plain = self._buffer.is_plain
         try:
             for number, record in enumerate(records):
                 if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
@@ -484,8 +485,8 @@ class _Run:
                         return
                     break
                 self._output.write(record)
-                self._buffer.flush()
-                if self._buffer:
+                if not is_plain:
+                    self._buffer.flush()
                     yield from self._buffer.take()
         except KeyboardInterrupt:
             if not self._options.stats:

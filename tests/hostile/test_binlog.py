@@ -1,5 +1,6 @@
 """``millrace binlog`` and logs of some kilobytes that unpack to a gigabyte, or hold millions of rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -106,6 +107,19 @@ def test_rows_without_bytes(commands: Commands, tmp_path: Path, mode: str) -> No
 def test_rows_that_unpack_to_rows_without_bytes(commands: Commands, tmp_path: Path) -> None:
     path = tmp_path / "bin.000001"
     path.write_bytes(file_of(transaction(MadeLog(MARIADB), TABLE, bombs.compressed_rows(5 << 20))))
+    ended = look_into(commands, path, "--json")
+    ended.is_well()
+    assert ended.code == 0, ended
+
+
+def test_tables_that_are_described_at_length(commands: Commands, tmp_path: Path) -> None:
+    """Megabytes of metadata for each: not all that is made of them is kept for their next statements."""
+    path = tmp_path / "bin.000001.zst"
+    parts: list[bombs.Part] = []
+    for number in range(70):
+        table = replace(TABLE, table_id=number)
+        parts += [*hollow(table, 2 << 20), *hollow(rows(b"\1", table), 0)]
+    path.write_bytes(packed_log(MadeLog(OLD), *parts))
     ended = look_into(commands, path, "--json")
     ended.is_well()
     assert ended.code == 0, ended

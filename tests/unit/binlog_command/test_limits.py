@@ -161,7 +161,8 @@ def test_a_buffer_sends_on_or_keeps() -> None:
         buffer.line("é")
         buffer.flush()
     assert stream.getvalue() == b"".join(kept.take()) == "é\n".encode()
-    assert not sent
+    assert not b"".join(sent.take())
+    assert [buffer.is_plain for buffer in (sent, kept, Buffer(stream))] == [False, False, True]
 
 
 def test_text_is_shown_the_same_however_it_is_cut() -> None:
