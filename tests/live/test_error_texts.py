@@ -147,7 +147,7 @@ def test_records_that_are_no_dead_letters(place: World, dead_letter: bytes) -> N
     assert shown == (
         f"error: no dead letter begins at offset 10 of {topic}; 'millrace deadletter list' names them\n"
     )
-    assert "error:     TruncatedError: it is cut" in place.command("deadletter", "show", "9", code=0).output
+    assert "error:       TruncatedError: it is cut" in place.command("deadletter", "show", "9", code=0).output
     assert place.command("deadletter", "redrive", code=0).output == (
         f"no table of {place.topics.source} is quarantined\n"
     )
