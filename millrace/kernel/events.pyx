@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp
 
-from millrace.kernel.event_records cimport ROWS_FLAGS, ROWS_TABLE_ID
+from millrace.kernel.event_records cimport CHECKSUM_LENGTH, ROWS_FLAGS, ROWS_TABLE_ID, remember
 from millrace.kernel.reading cimport (
     Source,
     is_ascii,
@@ -57,7 +57,6 @@ __all__ = ["EventRecordWriter", "LogRecordMaker", "RawTaker"]
 
 cdef enum:
     HEADER_LENGTH = 19
-    CHECKSUM_LENGTH = 4
     MOST_FIELDS = 48
     MOST_VARIABLES = 64
     NAME_LIMIT = 512
@@ -358,7 +357,7 @@ cdef class Tracker:
         put_signed(name, <int64_t> read_uint(source, 8))
 
 
-cdef struct Head:
+cdef struct Header:
     # The common header of an event, as long as it always is.
     uint64_t timestamp
     int type_code
@@ -368,15 +367,15 @@ cdef struct Head:
     uint64_t flags
 
 
-cdef inline Head read_head(Source* source) noexcept nogil:
-    cdef Head head
-    head.timestamp = read_uint(source, 4)
-    head.type_code = <int> read_uint(source, 1)
-    head.server_id = read_uint(source, 4)
-    head.event_size = read_uint(source, 4)
-    head.next_position = read_uint(source, 4)
-    head.flags = read_uint(source, 2)
-    return head
+cdef inline Header read_header(Source* source) noexcept nogil:
+    cdef Header header
+    header.timestamp = read_uint(source, 4)
+    header.type_code = <int> read_uint(source, 1)
+    header.server_id = read_uint(source, 4)
+    header.event_size = read_uint(source, 4)
+    header.next_position = read_uint(source, 4)
+    header.flags = read_uint(source, 2)
+    return header
 
 
 cdef bint cut_checksum(Source* source, bytes data) except -1:
@@ -545,7 +544,7 @@ cdef class EventRecordWriter:
         cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
         cdef Source source = source_of(data, 0, end)
         cdef int64_t position = position_of(head, key)
-        cdef Head event = read_head(&source)
+        cdef Header event = read_header(&source)
         if source.bad or position < 0 or event.event_size != <uint64_t> end:
             return None
         cdef Plan* plan = &self._plans[event.type_code]
@@ -647,7 +646,7 @@ cdef class EventRecordWriter:
         except BinlogError:
             return None
         made = event, event.table_id, self._write_table_map(event), self._table_of(event)
-        remember(self._table_maps, content, made)
+        remember(self._table_maps, content, made, REMEMBERED, REMEMBERED_SIZE)
         return made
 
     cdef bytes _table_of(self, table_map):
@@ -675,7 +674,7 @@ cdef class EventRecordWriter:
                 written = self._write_variables(block)
             except BinlogError:
                 return False
-            remember(self._statuses, block, written)
+            remember(self._statuses, block, written, REMEMBERED, REMEMBERED_SIZE)
         put_object(out, written)
         return True
 
@@ -836,14 +835,6 @@ cdef int take_fields(Field* fields, Py_ssize_t room, plans) except -1:
         fields[index].wire, fields[index].condition, fields[index].place = wire, condition, place
         fields[index].mask, fields[index].drop = mask, drop
     return <int> len(plans)
-
-
-cdef int remember(dict known, bytes key, made) except -1:
-    if PyBytes_GET_SIZE(key) <= REMEMBERED_SIZE:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        known[key] = made
-    return 0
 
 
 cdef void skip_field(Source* source, int wire) noexcept nogil:
@@ -1033,7 +1024,7 @@ cdef class LogRecordMaker:
         cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
         cdef Source source = source_of(data, 0, end)
         cdef int64_t position = raw[2]
-        cdef Head head = read_head(&source)
+        cdef Header head = read_header(&source)
         cdef Step step
         cdef bint ends_statement = False
         if source.bad or head.event_size != <uint64_t> end or raw[0] != path or raw[1] != file:
@@ -1093,7 +1084,7 @@ cdef class LogRecordMaker:
                     return None
             except BinlogError:
                 return None
-            remember(self._table_maps, content, event)
+            remember(self._table_maps, content, event, REMEMBERED, REMEMBERED_SIZE)
         return event
 
     cdef object _event(self, bytes data, Source* source, const Plan* plan, int type_code):
@@ -1149,7 +1140,7 @@ cdef class LogRecordMaker:
                     return None
             except BinlogError:
                 return None
-            remember(self._statuses, block, made)
+            remember(self._statuses, block, made, REMEMBERED, REMEMBERED_SIZE)
         return made
 
 
@@ -1197,7 +1188,7 @@ cdef class RawTaker:
         """
         cdef Py_ssize_t count = len(pieces), end
         cdef Source source
-        cdef Head event
+        cdef Header event
         cdef int64_t timestamp_ms
         cdef int role
         cdef bytes data
@@ -1212,7 +1203,7 @@ cdef class RawTaker:
             if (<tuple> piece)[1] is not True or (<tuple> piece)[2] is not True or (<tuple> piece)[3] != end:
                 break
             source = source_of(data, 0, end)
-            event = read_head(&source)
+            event = read_header(&source)
             role = self._roles[event.type_code]
             if source.bad or self._left[event.type_code] or event.event_size != <uint64_t> end or end > limit:
                 break
