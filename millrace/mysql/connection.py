@@ -24,6 +24,9 @@ __all__ = ["Flavour", "MysqlAddress", "MysqlConnection", "Row", "SslMode", "Valu
 Value = str | bytes | None
 """A value as the server prints it."""
 
+_VECTOR: Final = 242
+"""MYSQL_TYPE_VECTOR, of a column in an answer."""
+
 _ANSWER_BYTES: Final = 96 << 20
 """Memory that the rows of an answer may take: 100,000 log files, or as many tables, take some 80 MB."""
 _ROW_BYTES: Final = 300
@@ -206,8 +209,11 @@ class MysqlConnection:
                 result = client.stream(client.cursor().mogrify(sql, values or None))
             if not result.unbuffered_active:
                 return
-            if binary:
-                result.converters = [(None, None)] * len(result.converters)
+            result.converters = [
+                # PyMySQL takes what it does not know, such as VECTOR, for numbers in ASCII.
+                (None, None) if binary or column[1] == _VECTOR else known
+                for column, known in zip(result.description, result.converters, strict=True)
+            ]
             try:
                 yield tuple(column[0] for column in result.description)
                 with self._in_words(doing):
