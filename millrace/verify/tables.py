@@ -293,6 +293,7 @@ class Records:
 
 _ABSENT: Final = Untold("its image does not have the column")
 """In a segment: what was there before holds."""
+_LEFT_OUT: Final = Untold("its insert does not have the column")
 
 
 @dataclass(slots=True)
@@ -368,7 +369,11 @@ class Folder:
         elif envelope["after"] is None:
             segment.keyed[identity] = None
         else:
-            earlier = segment.keyed.get(identity, _ABSENT)
+            earlier: Row | Untold | None = segment.keyed.get(identity, _ABSENT)
+            if not isinstance(earlier, tuple):
+                of_key = dict(zip(names, identity, strict=True))
+                unknown = _LEFT_OUT if earlier is None else _ABSENT
+                earlier = tuple(of_key.get(column.name, unknown) for column in self._columns)
             segment.keyed[identity] = self._row(envelope, "after", columns, lacking=earlier)
 
     def row(self, envelope: Mapping[str, Any], image: str, era: int) -> Row:
@@ -392,7 +397,7 @@ class Folder:
         return self._rows
 
     def _row(
-        self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | Untold | None
+        self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | Untold
     ) -> Row:
         """Give an image as a row; ``lacking`` is what has the columns that the image does not have."""
         values = envelope[image]

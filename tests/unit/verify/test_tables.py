@@ -111,6 +111,17 @@ def test_without_a_key_the_image_before_has_what_the_one_after_lacks() -> None:
     assert _compare("d", "t", fold, [(3, "b")], (ID, NAME)).equal
 
 
+def test_the_key_is_known_where_images_lack_it() -> None:
+    """Rows of a minimal image are not taken for others with the same values."""
+    fold = folder()
+    fold.add(key(1), envelope(row(None), row(None, "a"), after_missing=["id"]))
+    fold.add(key(2), envelope(None, row(2, "b")))
+    fold.add(key(2), envelope(row(2), None))
+    fold.add(key(2), envelope(None, row(2), after_missing=["na-me"]))
+    assert _compare("d", "t", fold, [(1, "a"), (2, "default")], (ID, NAME)).equal
+    assert not _compare("d", "t", fold, [(3, "a"), (2, "default")], (ID, NAME)).equal
+
+
 def test_a_row_removed_but_never_added_is_seen() -> None:
     fold = folder()
     fold.add(None, envelope(row(1, "a"), None))
