@@ -14,16 +14,36 @@ from tests.unit.spark.members import Server, look, ring, settle, traffic
 pytestmark = SPARK
 
 
-def three(version: str = "5.7.22-log") -> Sequence[Server]:
-    return ring(*(Server(name, n, version) for n, name in enumerate(["north", "east", "south"], 1)))
+def three(version: str = "5.7.22-log", tens: str = "") -> Sequence[Server]:
+    """A ring with the ids 1 to 3; with ``tens`` another one beside it, whose names end with that."""
+    names = enumerate(["north", "east", "south"], 1)
+    return ring(*(Server(f"{name}{tens}", int(f"{tens}{n}"), version) for n, name in names))
 
 
 def only(findings: Findings) -> Incident:
-    assert [one.kind for one in findings.incidents] == [findings.incidents[0].kind]
-    return findings.incidents[0]
+    (found,) = findings.incidents
+    return found
 
 
-def test_a_healthy_ring_under_traps_is_silent(spark: SparkSession) -> None:
+def by_origin(findings: Findings) -> list[Incident]:
+    """The incidents of topologies that are looked at together, since a look takes seconds: one of each."""
+    return sorted(findings.incidents, key=lambda one: one.origins)
+
+
+def test_what_is_healthy_is_silent(spark: SparkSession) -> None:
+    servers, others, two = under_traps(), that_begin_later_or_end_earlier(), that_overwrite_in_turns()
+    findings = look(spark, [*servers, *others, *two], cuts=3)
+    assert findings.incidents == []
+    assert findings.undecided == 0
+    assert verdict(findings)[0] == "healthy"
+    assert verdict(replace(findings, unread=2))[:2] == (
+        "doubt", "Nothing circulates in what could be read, but 2 records could not."
+    )  # fmt: skip
+    assert findings.facts.topology.rings[0] == ("north", "east", "south")
+    assert findings.facts.topology.sure
+
+
+def under_traps() -> Sequence[Server]:
     servers = three()
     north, east, _ = servers
     traffic(servers)
@@ -37,19 +57,11 @@ def test_a_healthy_ring_under_traps_is_silent(spark: SparkSession) -> None:
         east.write(900, "INSERT INTO log VALUES (1, 'replayed')", statement=True, thread_id=second)
         traffic(servers, second, 1)
     settle(servers)
-    findings = look(spark, servers, cuts=3)
-    assert findings.incidents == []
-    assert findings.undecided == 0
-    assert verdict(findings)[0] == "healthy"
-    assert verdict(replace(findings, unread=2))[:2] == (
-        "doubt", "Nothing circulates in what could be read, but 2 records could not."
-    )  # fmt: skip
-    assert findings.facts.topology.rings == [("north", "east", "south")]
-    assert findings.facts.topology.sure
+    return servers
 
 
-def test_logs_that_begin_later_or_end_earlier_lack_nothing(spark: SparkSession) -> None:
-    servers = three()
+def that_begin_later_or_end_earlier() -> Sequence[Server]:
+    servers = three(tens="1")
     north, east, _ = servers
     traffic(servers)
     settle(servers)
@@ -59,56 +71,56 @@ def test_logs_that_begin_later_or_end_earlier_lack_nothing(spark: SparkSession) 
         north.pull()
         east.pull()
     east.log.records = east.log.records[:1] + east.log.records[40:]
-    findings = look(spark, servers)
-    assert findings.incidents == []
+    return servers
 
 
-def test_an_orphan_that_circulates_as_rows(spark: SparkSession) -> None:
-    servers = three()
-    traffic(servers)
-    servers[0].write(1106, "loops", origin=99)
+def test_what_circulates(spark: SparkSession) -> None:
+    """An orphan as rows, and as statements with commit times; and a server that has taken another id."""
+    rows, statements, changes = three(), three("8.0.30", "1"), three(tens="2")
+    traffic(rows)
+    rows[0].write(1106, "loops", origin=97)
     for second in range(1107, 1112):
-        traffic(servers, second, 1)
-    findings = look(spark, servers, cuts=3)
-    incident = only(findings)
-    assert (incident.kind, incident.origins, incident.path) == ("loop", [99], ["north", "east", "south"])
-    assert incident.severity == "critical"
-    assert "No member has this id" in incident.what
-    assert incident.laps >= 3
-    assert incident.statements[0].sql == (
-        "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (99);\nSTART SLAVE;"
-    )
-    assert all(key.startswith("99:0:bin.000001:") for key in findings.keys[1])
-    assert verdict(findings) == ("incidents", "One incident: loop.", "bad")
+        traffic(rows, second, 1)
 
+    text = "UPDATE log SET n = n + 1"
+    statements[1].write(1100, text, origin=99, statement=True, committed_us=1_100_000_000)
+    settle(statements, 5)
 
-def test_an_orphan_that_circulates_as_statements_with_commit_times(spark: SparkSession) -> None:
-    servers = three("8.0.30")
-    servers[1].write(1100, "UPDATE log SET n = n + 1", origin=99, statement=True, committed_us=1_100_000_000)
-    settle(servers, 5)
-    incident = only(look(spark, servers))
-    assert (incident.kind, incident.lap_ms) == ("loop", 6.9)
-    assert incident.going
-    assert incident.what.startswith("One transaction of server 99 circulates through north, east and south")
-    assert "east wrote it with an id that it no longer has" in incident.what
-    assert incident.statements[0].sql.startswith("STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER")
-
-
-def test_a_server_id_that_changes_while_its_transactions_are_on_their_way(spark: SparkSession) -> None:
-    servers = three()
-    north, east, _ = servers
-    traffic(servers)
-    settle(servers)
+    north, east, _ = changes
+    traffic(changes)
+    settle(changes)
     north.write(1110, "on its way")
     east.pull()
-    north.server_id = 11
+    north.server_id = 31
     north.log.next_file()
     north._describe()
     for second in range(1111, 1116):
-        traffic(servers, second, 1)
-    incident = only(look(spark, servers))
-    assert (incident.kind, incident.origins) == ("loop", [1])
-    assert "north had this id and has 11 now" in incident.what
+        traffic(changes, second, 1)
+
+    findings = look(spark, [*rows, *statements, *changes], cuts=3)
+    assert verdict(findings) == ("incidents", "3 incidents: loop.", "bad")
+    changed, orphan, timed = by_origin(findings)
+    assert {one.kind for one in findings.incidents} == {"loop"}
+
+    assert (orphan.origins, orphan.path) == ([97], ["north", "east", "south"])
+    assert orphan.severity == "critical"
+    assert "No member has this id" in orphan.what
+    assert orphan.laps is not None
+    assert orphan.laps >= 3
+    assert orphan.statements[0].sql == (
+        "STOP SLAVE;\nCHANGE MASTER TO IGNORE_SERVER_IDS = (97);\nSTART SLAVE;"
+    )
+    keys = findings.keys[findings.incidents.index(orphan) + 1]
+    assert all(key.startswith("97:0:bin.000001:") for key in keys)
+
+    assert (timed.origins, timed.lap_ms) == ([99], 6.9)
+    assert timed.going
+    assert timed.what.startswith("One transaction of server 99 circulates through north1, east1 and south1")
+    assert "east1 wrote it with an id that it no longer has" in timed.what
+    assert timed.statements[0].sql.startswith("STOP REPLICA;\nCHANGE REPLICATION SOURCE TO IGNORE_SERVER")
+
+    assert changed.origins == [21]
+    assert "north2 had this id and has 31 now" in changed.what
 
 
 def test_two_members_with_one_id(spark: SparkSession) -> None:
@@ -120,7 +132,9 @@ def test_two_members_with_one_id(spark: SparkSession) -> None:
         for server in servers:
             server.pull()
     settle(servers)
-    incident = only(look(spark, servers))
+    findings = look(spark, servers)
+    incident = only(findings)
+    assert verdict(findings) == ("incidents", "One incident: duplicate server id.", "bad")
     assert (incident.kind, incident.origins) == ("duplicate server id", [1])
     assert incident.what.startswith("north and south have the same server id, 1.")
     assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in incident.what
@@ -152,7 +166,61 @@ def test_somebody_who_was_not_read_writes_with_the_id_of_a_member(spark: SparkSe
     assert incident.transactions >= 6
 
 
-def test_a_restored_member_that_skips_what_it_wrote_after_the_backup(spark: SparkSession) -> None:
+def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
+    skips, never = three(), three(tens="1")
+    traffic(skips)
+    settle(skips)
+    skips[0].write(1107, "lost")
+    skips[1].taken["north"] += 1  # sql_slave_skip_counter
+    traffic(skips, 1108, 3)
+    settle(skips)
+
+    never[2].ignores = [11]
+    traffic(never)
+    settle(never)
+
+    diamond = [Server(name, n) for n, name in enumerate(["top", "left", "right", "bottom"], 21)]
+    top, left, right, bottom = diamond
+    left.upstream = right.upstream = [top]
+    bottom.upstream = [left, right]
+    traffic(diamond, 1100, 5)
+    settle([left, right, bottom])
+
+    lost, ignored, twice = by_origin(look(spark, [*skips, *never, *diamond]))
+    assert (lost.kind, lost.origins, lost.members) == ("missing", [1], ["east", "south"])
+    assert lost.transactions == 1
+    assert lost.statements[0].member == "east"
+
+    assert (ignored.kind, ignored.origins, ignored.members) == ("missing", [11], ["south1"])
+    assert "Nothing of this origin arrives" in ignored.what
+
+    assert (twice.kind, twice.origins, twice.members) == ("delivered twice", [21], ["bottom"])
+    assert twice.transactions == 5
+    assert twice.path == ["left", "right", "bottom"]
+    assert twice.statements[0].sql == (
+        "STOP SLAVE FOR CHANNEL 'right';\nCHANGE MASTER TO IGNORE_SERVER_IDS = (21) FOR CHANNEL 'right';\n"
+        "START SLAVE FOR CHANNEL 'right';"
+    )
+
+
+def test_members_that_were_restored_and_one_that_applies_in_another_order(spark: SparkSession) -> None:
+    skips, has, order = by_origin(
+        look(spark, [*that_skips_what_it_wrote(), *that_has_its_old_log(), *in_another_order()])
+    )
+    assert (skips.kind, skips.severity, skips.origins) == ("restored member", "critical", [1])
+    assert skips.members == ["north"]
+    assert skips.transactions == 5
+    assert "does not list them as executed" in skips.what
+
+    assert (has.kind, has.severity, has.origins) == ("restored member", "critical", [11])
+    assert has.transactions == 4
+    assert "it has what it wrote before and after them, and nothing in between" in has.what
+
+    assert (order.kind, order.origins, order.severity) == ("another order", [21], "doubt")
+
+
+def that_skips_what_it_wrote() -> Sequence[Server]:
+    """North was restored from a backup, and skips what it wrote afterwards."""
     north, east = ring(Server("north", 1, "10.11.6-MariaDB"), Server("east", 2, "10.11.6-MariaDB"))
     number = 0
     for second in range(1100, 1110):
@@ -169,85 +237,36 @@ def test_a_restored_member_that_skips_what_it_wrote_after_the_backup(spark: Spar
     east.pull()
     east.write(1202, "after", seq_no=number + 2)
     restored.pull()
-    incident = only(look(spark, [restored, east]))
-    assert (incident.kind, incident.severity, incident.origins) == ("restored member", "critical", [1])
-    assert incident.members == ["north"]
-    assert incident.transactions == 5
-    assert "does not list them as executed" in incident.what
+    return restored, east
 
 
-def test_a_restored_member_that_has_its_old_log(spark: SparkSession) -> None:
-    north, east = ring(Server("north", 1), Server("east", 2))
+def that_has_its_old_log() -> Sequence[Server]:
+    """North was restored with its log of before the backup."""
+    north, east = ring(Server("north1", 11), Server("east1", 12))
     traffic([north, east], 1100, 3)
-    restored = Server("north", 1, upstream=[east], taken=dict(north.taken))
+    restored = Server("north1", 11, upstream=[east], taken=dict(north.taken))
     for change, hops in zip(list(north.entries), list(north.hops), strict=True):
         restored._append(change, hops)
     traffic([north, east], 1103, 4)  # what north writes here is not in the backup
     east.pull()
     restored.pull()
-    east.upstream, east.taken = [restored], {"north": len(restored.entries)}
+    east.upstream, east.taken = [restored], {"north1": len(restored.entries)}
     traffic([restored, east], 1200, 3)
     settle([restored, east])
-    incident = only(look(spark, [restored, east]))
-    assert (incident.kind, incident.severity, incident.transactions) == ("restored member", "critical", 4)
-    assert "it has what it wrote before and after them, and nothing in between" in incident.what
+    return restored, east
 
 
-def test_what_a_diamond_delivers_twice(spark: SparkSession) -> None:
-    top, left, right, bottom = (Server(n, i) for i, n in enumerate(["top", "left", "right", "bottom"], 1))
-    left.upstream = right.upstream = [top]
-    bottom.upstream = [left, right]
-    for second in range(1100, 1105):
-        for server in (top, left, right, bottom):
-            server.write(second, f"{server.name} {second}")
-        for server in (top, left, right, bottom):
-            server.pull()
-    settle([left, right, bottom])
-    incident = only(look(spark, [top, left, right, bottom]))
-    assert (incident.kind, incident.origins, incident.members) == ("delivered twice", [1], ["bottom"])
-    assert incident.transactions == 5
-    assert incident.path == ["left", "right", "bottom"]
-    assert incident.statements[0].sql == (
-        "STOP SLAVE FOR CHANNEL 'right';\nCHANGE MASTER TO IGNORE_SERVER_IDS = (1) FOR CHANNEL 'right';\n"
-        "START SLAVE FOR CHANNEL 'right';"
-    )
-
-
-def test_what_a_member_skips(spark: SparkSession) -> None:
-    servers = three()
-    traffic(servers)
-    settle(servers)
-    servers[0].write(1107, "lost")
-    servers[1].taken["north"] += 1  # sql_slave_skip_counter
-    traffic(servers, 1108, 3)
-    settle(servers)
-    incident = only(look(spark, servers))
-    assert (incident.kind, incident.origins, incident.members) == ("missing", [1], ["east", "south"])
-    assert incident.transactions == 1
-    assert incident.statements[0].member == "east"
-
-
-def test_an_origin_that_never_arrives(spark: SparkSession) -> None:
-    servers = three()
-    servers[2].ignores = [1]
-    traffic(servers)
-    settle(servers)
-    incident = only(look(spark, servers))
-    assert (incident.kind, incident.origins, incident.members) == ("missing", [1], ["south"])
-    assert "Nothing of this origin arrives" in incident.what
-
-
-def test_what_arrives_in_another_order_is_not_missing(spark: SparkSession) -> None:
-    north, east = Server("north", 1), Server("east", 2)
+def in_another_order() -> Sequence[Server]:
+    """East applies with several workers: that is not missing."""
+    north, east = Server("north2", 21), Server("east2", 22)
     east.upstream = [north]
     for second in range(1100, 1112):
         north.write(second, f"north {second}")
     late, later = north.entries.pop(3), north.entries.pop(6)
-    north.entries = [*north.entries[:5], late, *north.entries[5:]]  # as east applies it, with several workers
-    assert later not in north.entries  # and one of them is not ready where the log ends
+    north.entries = [*north.entries[:5], late, *north.entries[5:]]
+    assert later not in north.entries  # one of them is not ready where the log ends
     east.pull(8)
-    incident = only(look(spark, [north, east]))
-    assert (incident.kind, incident.origins, incident.severity) == ("another order", [1], "doubt")
+    return north, east
 
 
 def test_one_log_alone_decides_what_it_can(spark: SparkSession) -> None:
@@ -294,37 +313,44 @@ def overwrite(servers: Sequence[Server], origin: int, time: int, key: int, befor
         server.log.change("keyed", "update", images, server_id=origin, timestamp=time)
 
 
-def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
-    servers = ring(Server("north", 1), Server("east", 2))
+def that_overwrite_in_turns() -> Sequence[Server]:
+    servers = ring(Server("one", 41), Server("two", 42))
     for second in range(8):
-        origin, (before, after) = second % 2 + 1, ("on", "off") if second % 2 else ("off", "on")
+        origin, (before, after) = second % 2 + 41, ("on", "off") if second % 2 else ("off", "on")
         overwrite(servers, origin, 1100 + second, 5, before, after)
-        overwrite(servers, 1, 1100 + second, 7, f"{second}", f"{second + 1}")  # one writer
+        overwrite(servers, 41, 1100 + second, 7, f"{second}", f"{second + 1}")  # one writer
         overwrite(servers, origin, 1200 + 20 * second, 8, before, after)  # at leisure
         if second < 4:
             overwrite(servers, origin, 1100 + second, 9, before, after)  # not often
-    assert look(spark, servers).incidents == []
-    findings = look(spark, servers, ping_pong=True, cuts=3)
-    incident = only(findings)
-    assert (incident.kind, incident.severity, incident.origins) == ("ping-pong", "warning", [1, 2])
+    return servers
+
+
+def that_raise_a_counter_in_turns() -> Sequence[Server]:
+    servers = ring(Server("three", 53), Server("four", 54))
+    for second in range(6):
+        for key in (5, 6):
+            overwrite(servers, second % 2 + 53, 1100 + second, key, f"{second}", f"{second + 1}")
+    return servers
+
+
+def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
+    """What one of them wrote is lost for certain; where both raise a counter, that is doubt."""
+    both = [*that_overwrite_in_turns(), *that_raise_a_counter_in_turns()]
+    findings = look(spark, both, ping_pong=True, cuts=3)
+    incident, counter = by_origin(findings)
+    assert (incident.kind, incident.severity, incident.origins) == ("ping-pong", "warning", [41, 42])
     assert (incident.since, incident.until) == (1100, 1107)
-    assert (incident.members, incident.tables) == (["north", "east"], ["shop.keyed"])
+    assert (incident.members, incident.tables) == (["one", "two"], ["shop.keyed"])
     assert incident.what.startswith(
-        "Servers 1 and 2 overwrite each other's updates of shop.keyed. A row of it changes hands 7 times, "
+        "Servers 41 and 42 overwrite each other's updates of shop.keyed. A row of it changes hands 7 times, "
         "each time within 10 s. Most of the time a row returns to its earlier values."
     )
     assert incident.evidence == ["the key 5: 7 times"]
-    assert {key.partition(":")[0] for key in findings.keys[1]} == {"1", "2"}
-    evidence = findings.tables["evidence"].where("type = 'UPDATE_ROWS_EVENT'")
+    assert findings.incidents[0] is incident
+    assert {key.partition(":")[0] for key in findings.keys[1]} == {"41", "42"}
+    evidence = findings.tables["evidence"].where("incident = 1 and type = 'UPDATE_ROWS_EVENT'")
     assert evidence.count() == 8
 
-
-def test_a_counter_that_several_servers_raise_is_doubt(spark: SparkSession) -> None:
-    servers = ring(Server("north", 1), Server("east", 2))
-    for second in range(6):
-        for key in (5, 6):
-            overwrite(servers, second % 2 + 1, 1100 + second, key, f"{second}", f"{second + 1}")
-    incident = only(look(spark, servers, ping_pong=True))
-    assert (incident.kind, incident.severity) == ("ping-pong", "doubt")
-    assert "2 rows of it change hands 10 times, each time within 10 s. What one" in incident.what
-    assert incident.evidence == ["the key 5: 5 times", "the key 6: 5 times"]
+    assert (counter.kind, counter.severity, counter.origins) == ("ping-pong", "doubt", [53, 54])
+    assert "2 rows of it change hands 10 times, each time within 10 s. What one" in counter.what
+    assert counter.evidence == ["the key 5: 5 times", "the key 6: 5 times"]
