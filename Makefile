@@ -39,7 +39,8 @@ test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them 
 test-slow: $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow $(ARGS)
 
-check: lint types $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
+check: $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
 
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
