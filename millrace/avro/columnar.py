@@ -20,7 +20,7 @@ from millrace import kernel
 from millrace.avro.schemas import Schema
 
 if TYPE_CHECKING:
-    from millrace.kernel.columns import ColumnReader
+    from millrace.kernel.columns import Buffer, ColumnReader
 
 
 class ColumnsError(ValueError):
@@ -63,7 +63,7 @@ _BRANCH: Final = "millrace.branch"
 _UNION: Final = "millrace.union"
 """Properties of a type that was chosen of a union: its number there, and the union."""
 
-Part = tuple[int, int, bytes | None, bytes, bytes]
+Part = tuple[int, int, bytes | None, "bytes | Buffer", "bytes | Buffer"]
 """Of a type: its values, nulls among them, which are valid, the values themselves, their offsets."""
 
 
@@ -205,15 +205,35 @@ class AvroColumns:
         self._whole = whole
         self.schema = pa.schema(list(self._layout.type))
         self._kernel = _kernel(self._layout.plan, prefix, whole=whole)
+        self._added: list[bytes] = []
+        """What the reference is to read."""
 
     def read(self, values: list[bytes]) -> pa.RecordBatch:
         """Give records as columns; raises :class:`ColumnsError` where one is none of the schema."""
+        self.add(values)
+        return self.take()
+
+    def add(self, values: list[bytes]) -> None:
+        """Read records, behind those that were added before, for :meth:`take` to give.
+
+        One of the two raises :class:`ColumnsError` where one is none of the schema, and forgets them all.
+        """
+        if self._kernel is None:
+            self._added += values
+            return
+        try:
+            self._kernel.add(values)
+        except ValueError as error:
+            raise ColumnsError(str(error)) from error
+
+    def take(self) -> pa.RecordBatch:
+        """Give as columns what was added since the last time."""
+        added, self._added = self._added, []
         try:
             if self._kernel is not None:
-                parts = self._kernel.read(values)
-                array, _ = self._array(parts, 0)
+                array, _ = self._array(self._kernel.take(), 0)
             else:
-                array = pa.array(self._read_each(values), self._layout.type)
+                array = pa.array(self._read_each(added), self._layout.type)
         except (ValueError, EOFError, IndexError, pa.ArrowException) as error:
             raise ColumnsError(str(error)) from error
         return pa.RecordBatch.from_struct_array(array)

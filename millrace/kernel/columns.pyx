@@ -7,6 +7,7 @@ them: values of one size side by side, others one after the other with their off
 Memory is read through :c:type:`Source` and written through :c:type:`Output` alone.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -15,7 +16,7 @@ from libc.string cimport memcpy, memset
 from millrace.kernel.reading cimport Source, read_flag, read_long, skip, source_of
 from millrace.kernel.writing cimport Output, put, put_byte, room
 
-__all__ = ["ColumnReader"]
+__all__ = ["Buffer", "ColumnReader"]
 
 cdef enum:
     NO_BRANCH = -1  # the type is no union
@@ -208,8 +209,31 @@ cdef bytes bits_of(const Output* flags):
     return packed
 
 
-cdef bytes bytes_of(const Output* output):
-    return PyBytes_FromStringAndSize(<const char*>output.data, output.size)
+cdef class Buffer:
+    """Memory that was written, to be read through Python's buffer protocol."""
+
+    cdef uint8_t* data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+
+cdef object taken(Output* output):
+    """Give what was written, and begin again with as much memory."""
+    cdef Buffer found
+    if output.size == 0:
+        return b""
+    found = Buffer.__new__(Buffer)
+    found.data, found.size = output.data, output.size
+    output.data = NULL
+    output.size = output.capacity = 0
+    if room(output, found.size) != NULL:
+        output.size = 0
+    return found
 
 
 cdef class ColumnReader:
@@ -263,15 +287,14 @@ cdef class ColumnReader:
                 raise MemoryError
         return 0
 
-    def read(self, list values not None):
-        """Read records; give for each type its count and nulls, which are valid, its values and its offsets.
+    def add(self, list values not None):
+        """Read records behind those that were read before.
 
-        Raises ValueError for what is no record of the schema; then nothing is given.
+        Raises ValueError for what is no record of the schema, and forgets all of them then.
         """
         cdef Source source
         cdef object value
         cdef Py_ssize_t index
-        cdef Node* node
         try:
             for index in range(len(values)):
                 value = values[index]
@@ -280,7 +303,16 @@ cdef class ColumnReader:
                 source = source_of(value, self.prefix, PyBytes_GET_SIZE(value))
                 if not read_value(self.nodes, 0, &source, 0) or (self.whole and source.at != source.end):
                     raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
-            found = []
+        except BaseException:
+            self._clear()
+            raise
+
+    def take(self):
+        """Give for each type its count and nulls, which are valid, its values and its offsets; and begin again."""
+        cdef Py_ssize_t index
+        cdef Node* node
+        found = []
+        try:
             for index in range(self.size):
                 node = &self.nodes[index]
                 if node.owed and not settle(self.nodes, index):
@@ -292,8 +324,8 @@ cdef class ColumnReader:
                         node.count,
                         node.nulls,
                         bits_of(&node.valid) if node.nulls else None,
-                        bits_of(&node.values) if node.kind == KIND_BOOLEAN else bytes_of(&node.values),
-                        bytes_of(&node.offsets),
+                        bits_of(&node.values) if node.kind == KIND_BOOLEAN else taken(&node.values),
+                        taken(&node.offsets),
                     )
                 )
             return found

@@ -1,11 +1,14 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace.binlog.events import TableMapEvent
 from millrace.kernel.events import OutputRecord
 from millrace.kernel.rows import RowsKernel
 
+_R = TypeVar("_R", bound=tuple[Any, ...])
+
 def murmur2(data: bytes) -> int: ...
+def numbered(written: list[OutputRecord], first: int, kind: type[_R]) -> tuple[list[_R], int]: ...
 
 class TableWriter:
     def __init__(

@@ -43,11 +43,12 @@ from millrace.kernel.reading cimport (
     source_of,
 )
 from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
+from millrace.kernel.tuples cimport tuple_of
 from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, trim
 
 from millrace.binlog.errors import BinlogError
 
-__all__ = ["TableWriter", "TransactionWriter", "murmur2"]
+__all__ = ["TableWriter", "TransactionWriter", "murmur2", "numbered"]
 
 cdef enum:
     KEPT = 1 << 16
@@ -63,6 +64,9 @@ cdef enum:
     VALUE = 3
     HEADERS = 4
     FIELDS = 5
+    # Of a record that was written: millrace.stage.OutputRecord.
+    WRITTEN_VALUE = 1
+    WRITTEN_FIELDS = 4
 
 # generated: Use
 cdef enum Use:
@@ -115,6 +119,26 @@ cdef Py_ssize_t partition_of(object key, Py_ssize_t prefix, uint32_t partitions)
     size = PyBytes_GET_SIZE(<bytes>key)
     prefix = min(prefix, size)
     return (murmur2_of(<const uint8_t*>PyBytes_AS_STRING(<bytes>key) + prefix, size - prefix) & 0x7FFFFFFF) % partitions
+
+
+def numbered(list written not None, Py_ssize_t first, kind not None):
+    """Make records that are read, millrace.stage.Record, of those that were written, numbered from ``first`` on.
+
+    Gives them, objects of ``kind``, and how many bytes their values have together.
+    """
+    cdef Py_ssize_t index
+    cdef Py_ssize_t size = 0
+    cdef list records = []
+    cdef tuple record
+    if not issubclass(kind, tuple):
+        raise TypeError("a record is a tuple")
+    for index in range(len(written)):
+        record = <tuple?>written[index]
+        if len(record) != WRITTEN_FIELDS:
+            raise ValueError("no record that was written")
+        size += PyBytes_GET_SIZE(<bytes?>record[WRITTEN_VALUE])
+        records.append(tuple_of(kind, (first + index, record[2], record[0], record[WRITTEN_VALUE], record[3])))
+    return records, size
 
 
 # -- tables ---------------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ definitions of tables and on the format description before it, not on where deco
 
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import IO, Any, Final, cast
 
 import pyarrow as pa
 
+from millrace import kernel
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer, EventSerializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
@@ -39,7 +41,7 @@ _HELD_BYTES: Final = 64 << 20
 """Memory for transactions that may be read a second time; the rest goes to a file."""
 
 _MAPPED_BYTES: Final = 8 << 20
-_MAPPED_EVENTS: Final = 2500
+MAPPED_EVENTS: Final = 2500
 _MAPPED_FIRST: Final = 50
 """What is mapped to rows at once: the transaction that a batch ends in takes the reference, and so does all
 of a batch that has a new table, as the first ones have."""
@@ -103,6 +105,15 @@ class _NoQuarantine(Quarantine):
         """Let the table be."""
 
 
+_Number = Callable[[list[OutputRecord], int, type[Record]], tuple[list[Record], int]]
+
+
+def _numbered(written: list[OutputRecord], first: int, _kind: type[Record]) -> tuple[list[Record], int]:
+    """Do what :func:`millrace.kernel.transactions.numbered` does."""
+    keys, values, offsets, headers = zip(*written, strict=True)
+    return records_of_columns(count(first), offsets, keys, values, headers), sum(map(len, values))
+
+
 class _Kept:
     """Records from the first that may be read again on, numbered; beyond some size in a file."""
 
@@ -111,21 +122,23 @@ class _Kept:
         self._held_bytes = held_bytes
         self._held = 0
         self._file: IO[bytes] | None = None
+        self._number: _Number = _numbered
+        if kernel.has("transactions"):
+            from millrace.kernel.transactions import numbered  # noqa: PLC0415 - where it is built
+
+            self._number = numbered
         # First number, number after the last, bytes; the records, or where in the file they are.
         self._parts: list[tuple[int, int, int, list[Record] | int]] = []
 
-    def add(self, written: Sequence[OutputRecord]) -> list[Record]:
+    def add(self, written: list[OutputRecord]) -> list[Record]:
         """Take records; give them with their numbers."""
-        keys, values, offsets, headers = zip(*written, strict=True)
-        numbers = range(self.end, self.end + len(written))
-        records = records_of_columns(numbers, offsets, keys, values, headers)
-        size = sum(map(len, values))
+        records, size = self._number(written, self.end, Record)
         place: list[Record] | int = records
         if self._held + size > self._held_bytes:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when nothing in it is needed
             place = self._file.seek(0, 2)
-            columns = [keys, values, offsets, headers]
+            columns = zip(*written, strict=True)
             arrays = [pa.array(one, part.type) for one, part in zip(columns, _KEPT, strict=True)]
             whole = pa.RecordBatch.from_arrays(arrays, schema=_KEPT).serialize()
             self._file.write(len(whole).to_bytes(8, "little"))
@@ -185,7 +198,7 @@ class RawDecoder:
             write_events=serialize.compiled(),
             held_bytes=_UNBOUNDED,
         )
-        self._begun_with = 0
+        self._begun_with = 0, 0
         self._events = _Kept()
         self._mapper = self._make_mapper(decoding, registry, dead_letter) if decoding.into_rows else None
 
@@ -255,7 +268,12 @@ class RawDecoder:
     @property
     def raw_events(self) -> int:
         """Events that were decoded of those taken."""
-        return self._decoder.events - self._begun_with
+        return self._decoder.events - self._begun_with[0]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of these events."""
+        return self._decoder.bytes - self._begun_with[1]
 
     def prepared(self) -> list[tuple[int, int]]:
         """Give first and last raw offset of each XA transaction that is prepared, and not decided."""
@@ -302,7 +320,7 @@ class RawDecoder:
     def forget_counts(self) -> None:
         """Count from here on."""
         self.counters.clear()
-        self._begun_with = self._decoder.events
+        self._begun_with = self._decoder.events, self._decoder.bytes
 
     def take(self, records: Sequence[Record]) -> Iterator[Written]:
         """Take raw records, whose timestamps are their offsets; give what is made of them."""
@@ -328,8 +346,8 @@ class RawDecoder:
         output = mapper.output
         at = 0
         while at < len(written):
-            begun = self._events.end >= _MAPPED_EVENTS
-            part = written[at : at + (_MAPPED_EVENTS if begun else _MAPPED_FIRST)]
+            begun = self._events.end >= MAPPED_EVENTS
+            part = written[at : at + (MAPPED_EVENTS if begun else _MAPPED_FIRST)]
             at += len(part)
             for _ in mapper.take(self._events.add(part)):
                 if output.count:

@@ -8,7 +8,6 @@ reported to the driver, such as those of a lost attempt, belong to no result. Fi
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
 import pyarrow as pa
@@ -19,8 +18,6 @@ from pyarrow import fs
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MS: Final = 86_400_000
 _REPEATING: Final = {"source", "op", "transaction", "log_file", "type", "header", "context"}
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
@@ -53,11 +50,6 @@ def remove_others(folder: str, files: Iterable[WrittenFile]) -> None:
             system.delete_file(found.path)
 
 
-def days(times: pa.Array) -> pa.Array:
-    """Give the days since 1970, in UTC, of times in milliseconds; those before are the first."""
-    return pc.divide(pc.max_element_wise(times, 0), _DAY_MS)
-
-
 def _repeating(schema: pa.Schema) -> list[str]:
     """Name the columns whose values repeat: to look for repeats in those of rows costs more than it saves."""
 
@@ -81,18 +73,17 @@ class ParquetFiles:
         self._rows: dict[str, int] = {}
         self._written: list[WrittenFile] = []
 
-    def write(self, table: str, batch: pa.RecordBatch, times: pa.Array | None = None) -> None:
-        """Append rows to a table; with their ``times``, milliseconds since 1970, by days in UTC."""
+    def write(self, table: str, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
+        """Append rows to a table; with their ``days``, each into a folder of its own."""
         if not batch.num_rows:
             return
-        if times is None:
+        if days is None:
             self._append(table, table, batch)
             return
-        of_each = days(times)
-        found = sorted(pc.unique(of_each).to_pylist())
+        found = sorted(pc.unique(days), key=str)
         for day in found:
-            part = batch if len(found) == 1 else batch.filter(pc.equal(of_each, day))
-            self._append(table, f"{table}/day={_EPOCH + timedelta(days=day):%Y-%m-%d}", part)
+            part = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+            self._append(table, f"{table}/day={day}", part)
 
     def _append(self, table: str, folder: str, batch: pa.RecordBatch) -> None:
         found = self._open.pop(folder, None)

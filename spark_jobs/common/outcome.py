@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.registry import split_wire_format
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.transaction import ROLES
 from millrace.stage import OutputRecord, Record, records_of_columns
-from spark_jobs.common.decoding import Decoding, RawDecoder
+from spark_jobs.common.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
-from spark_jobs.common.files import ParquetFiles, WrittenFile, days
+from spark_jobs.common.files import ParquetFiles, WrittenFile
 
 _ROWS: Final = 128 * 1024
 _BYTES: Final = 32 << 20
@@ -27,6 +29,13 @@ _ALL_BYTES: Final = 128 << 20
 
 _TOLD: Final = 100
 """Dead letters of a piece that are listed in the report; the table has all."""
+
+_NEAR: Final = 100
+"""Records that may be held back."""
+
+_ENDS: Final = frozenset(bytes([code]) for code, role in ROLES.items() if role is Role.COMMIT)
+_TYPE_AT: Final = 4
+"""Types of events that end a transaction, and where an event has its type."""
 
 _PREFIX: Final = 5
 """Bytes in front of a record: those of its schema's id."""
@@ -38,8 +47,8 @@ _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 
 Gtids = GtidSet | MariadbGtidPosition
 
-_Time = tuple[str, str, int]
-"""Where a record has its time: a column, a field in it, and how many milliseconds its unit has."""
+_Time = tuple[str, str, str]
+"""Where a record has its time: a column, a field in it, and its unit."""
 
 
 @dataclass(slots=True)
@@ -48,6 +57,8 @@ class Outcome:
 
     events: int = 0
     raw_bytes: int = 0
+    """Of these events."""
+
     files: list[WrittenFile] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
     dead_letters: list[tuple[int, str, str, str]] = field(default_factory=list)
@@ -124,7 +135,7 @@ def records_of(batch: pa.RecordBatch) -> list[Record]:
 
 
 class _Waiting:
-    """Records of one schema that become rows of a table together."""
+    """Records of one schema that become rows of a table together, and the offsets of their raw events."""
 
     def __init__(
         self,
@@ -139,15 +150,20 @@ class _Waiting:
         self.time = time
         self.gtid = gtid
         self.key = key
-        self.values: list[bytes] = []
         self.offsets: list[int] = []
         self.size = 0
 
+    def add(self, values: list[bytes], offsets: Sequence[int], size: int) -> None:
+        """Take records whose values have ``size`` bytes together."""
+        self.columns.add(values)
+        self.offsets += offsets
+        self.size += size
+
     def take(self) -> tuple[pa.RecordBatch, list[int]]:
         """Give what waits as columns, and the raw offsets that it is made of."""
-        values, offsets = self.values, self.offsets
-        self.values, self.offsets, self.size = [], [], 0
-        return self.columns.read(values), offsets
+        offsets = self.offsets
+        self.offsets, self.size = [], 0
+        return self.columns.take(), offsets
 
 
 class PieceWriter:
@@ -175,6 +191,8 @@ class PieceWriter:
         self._events: dict[int, _Waiting] = {}
         self._heads: AvroColumns | None = None
         self._all = 0
+        self._held: list[Record] = []
+        """The beginning of a transaction: the row mapper's kernel takes whole ones."""
         self._dead_letters: list[tuple[int, bytes]] = []
         topics = self._decoder.topics
         self._kinds = {topics.events: "events", topics.transactions: "transactions", topics.ddl: "ddl"}
@@ -185,7 +203,17 @@ class PieceWriter:
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
-        self._outcome.raw_bytes += sum([len(record[3]) for record in records if record[3]])
+        records, at = [*self._held, *records], 0
+        while at < len(records):
+            end = min(at + MAPPED_EVENTS, len(records))
+            whole = _after_commit(records, at, end)
+            self._decode(records[at : whole or end])
+            at = whole or end
+            if end == len(records):
+                break
+        self._held = records[at:]
+
+    def _decode(self, records: list[Record]) -> None:
         for written in self._decoder.take(records):
             for (topic, _), made in written.items():
                 if topic == self._decoder.topics.deadletter:
@@ -197,13 +225,15 @@ class PieceWriter:
 
     def finish(self) -> Outcome:
         """Write buffered rows and close the files; give the outcome of the piece."""
+        if self._held:
+            self._decode(self._held)
         for waiting in [*self._waiting.values(), *self._events.values()]:
             self._flush(waiting)
         outcome = self._outcome
         outcome.dead_letters = write_dead_letters(
             self._files, "deadletter", self._decoder, self._dead_letters
         )
-        outcome.events = self._decoder.raw_events
+        outcome.events, outcome.raw_bytes = self._decoder.raw_events, self._decoder.raw_bytes
         outcome.files = list(self._files.close())
         outcome.counters += self._decoder.counters
         outcome.unfinished = self._decoder.unfinished()
@@ -217,22 +247,26 @@ class PieceWriter:
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
         offsets = [record[2] for record in records]
+        self._outcome.made_of(offsets)
+        keyed = self._placed and topic not in self._kinds
+        if not keyed and all(map(bytes.startswith, values, repeat(values[0][:_PREFIX]))):
+            self._wait(self._waiting_of(topic, values[0][:_PREFIX]), values, offsets)
+            return
         prefixes = [value[:_PREFIX] for value in values]
-        if self._placed and topic not in self._kinds:
+        if keyed:
             prefixes = [
                 one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
             ]
-        self._outcome.made_of(offsets)
-        found = sorted(set(prefixes))
-        for prefix in found:
-            waiting = self._waiting.get((topic, prefix))
-            if waiting is None:
-                waiting = self._waiting[topic, prefix] = self._table_of(topic, prefix)
-            if len(found) == 1:
-                self._wait(waiting, values, offsets)
-            else:
-                same = [one == prefix for one in prefixes]
-                self._wait(waiting, list(compress(values, same)), list(compress(offsets, same)))
+        for prefix in sorted(set(prefixes)):
+            same = [one == prefix for one in prefixes]
+            waiting = self._waiting_of(topic, prefix)
+            self._wait(waiting, list(compress(values, same)), list(compress(offsets, same)))
+
+    def _waiting_of(self, topic: str, prefix: bytes) -> _Waiting:
+        waiting = self._waiting.get((topic, prefix))
+        if waiting is None:
+            waiting = self._waiting[topic, prefix] = self._table_of(topic, prefix)
+        return waiting
 
     def _table_of(self, topic: str, prefix: bytes) -> _Waiting:
         """Give the table of records whose values, and keys where these count, begin with ``prefix``."""
@@ -247,22 +281,20 @@ class PieceWriter:
         fingerprint = hashlib.sha256(whole.encode()).hexdigest()[:8]
         name = topic.removeprefix(f"{self._decoder.topics.source}.")
         table = f"rows/{name}/schema={fingerprint}"
-        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", 1), key_names)
+        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", "ms"), key_names)
 
-    def _wait(self, waiting: _Waiting, values: Sequence[bytes], offsets: Sequence[int]) -> None:
+    def _wait(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
         size = sum(map(len, values))
-        waiting.values += values
-        waiting.offsets += offsets
-        waiting.size += size
+        waiting.add(values, offsets, size)
         self._all += size
-        if waiting.size >= _BYTES or len(waiting.values) >= _ROWS:
+        if waiting.size >= _BYTES or len(waiting.offsets) >= _ROWS:
             self._flush(waiting)
         elif self._all >= _ALL_BYTES:
             self._flush(max([*self._waiting.values(), *self._events.values()], key=lambda one: one.size))
 
     def _flush(self, waiting: _Waiting) -> None:
         self._all -= waiting.size
-        if not waiting.values:
+        if not waiting.offsets:
             return
         batch, offsets = waiting.take()
         if self._placed:
@@ -270,8 +302,7 @@ class PieceWriter:
             self._files.write(waiting.table, self._chosen(batch, waiting.gtid))
             return
         batch = self._chosen(batch, waiting.gtid)
-        times = None if waiting.time is None else _times(batch, waiting.time)
-        self._files.write(waiting.table, batch, times)
+        self._files.write(waiting.table, batch, None if waiting.time is None else _days(batch, waiting.time))
 
     def _chosen(self, batch: pa.RecordBatch, path: Sequence[str]) -> pa.RecordBatch:
         """Leave out what belongs to no transaction that was asked for."""
@@ -309,15 +340,24 @@ class PieceWriter:
                 columns = AvroColumns({**schema, "fields": [*parts[:-1], one]})
                 name = f"events/{one['type']['name']}"
                 waiting = self._events[branch] = _Waiting(
-                    name, columns, ["context", "transaction"], ("header", "timestamp", 1000)
+                    name, columns, ["context", "transaction"], ("header", "timestamp", "s")
                 )
             self._wait(waiting, same, offsets)
 
 
-def _times(batch: pa.RecordBatch, time: _Time) -> pa.Array:
-    """Give the times of records, milliseconds since 1970."""
+def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
+    """Give the place after the last commit in some records, if it is near their end."""
+    for at in range(end, max(start, end - _NEAR), -1):
+        value = records[at - 1].value
+        if value and value[_TYPE_AT : _TYPE_AT + 1] in _ENDS:
+            return at
+    return None
+
+
+def _days(batch: pa.RecordBatch, time: _Time) -> pa.Array:
+    """Give the days of records, in UTC."""
     column, name, unit = time
-    return pc.multiply(pc.struct_field(batch.column(column), name), unit)
+    return pc.struct_field(batch.column(column), name).cast(pa.timestamp(unit)).cast(pa.date32())
 
 
 def _with_place(batch: pa.RecordBatch, waiting: _Waiting, offsets: Sequence[int]) -> pa.RecordBatch:
@@ -330,7 +370,7 @@ def _with_place(batch: pa.RecordBatch, waiting: _Waiting, offsets: Sequence[int]
         return batch.add_column(0, "raw_offset", place)
     columns = {
         "raw_offset": place,
-        "day": days(_times(batch, waiting.time)).cast(pa.int32()).cast(pa.date32()),
+        "day": _days(batch, waiting.time),
     }
     if waiting.key:
         sides = [batch.column(side) for side in ("after", "before")]

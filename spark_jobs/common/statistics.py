@@ -299,7 +299,6 @@ class PieceStatistics:
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records, whose timestamps are their offsets."""
-        self._outcome.raw_bytes += sum([len(record[3] or b"") for record in records])
         topics = self._decoder.topics
         for written in self._decoder.take(records):
             for (topic, _), made in written.items():
@@ -328,7 +327,7 @@ class PieceStatistics:
             self._files, "parts/deadletter", self._decoder, self._dead_letters
         )
         outcome.counters["dead_letters"] = len(self._dead_letters)
-        outcome.events = self._decoder.raw_events
+        outcome.events, outcome.raw_bytes = self._decoder.raw_events, self._decoder.raw_bytes
         outcome.files = list(self._files.close())
         return outcome
 

@@ -104,6 +104,27 @@ def test_every_type(columns: type[AvroColumns], count: int) -> None:
         assert batch.to_pylist() == records
 
 
+def test_records_that_are_added_one_after_the_other(columns: type[AvroColumns]) -> None:
+    values = written(EVERYTHING, [FULL, EMPTY, EMPTY, FULL])
+    reader = columns(EVERYTHING)
+    for _ in range(2):
+        for at in range(4):
+            reader.add(values[at : at + 1])
+        batch = reader.take()
+        batch.validate(full=True)
+        assert batch.to_pylist() == [FULL, EMPTY, EMPTY, FULL]
+
+    def damaged() -> None:
+        reader.add(values[:2])
+        reader.add([values[2], values[3][:-1]])
+        reader.take()
+
+    with pytest.raises(ColumnsError):
+        damaged()
+    assert reader.take().num_rows == 0
+    assert batch.to_pylist() == [FULL, EMPTY, EMPTY, FULL], "what was given is not written over"
+
+
 def test_all_null_inside_of_null(columns: type[AvroColumns]) -> None:
     batch = columns(EVERYTHING).read(written(EVERYTHING, [EMPTY] * 20))
     batch.validate(full=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from millrace import kernel
 from millrace.avro.columnar import AvroColumns
 from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
@@ -25,7 +26,7 @@ from spark_jobs.common.pieces import (
     cuts_between,
     spans_between,
 )
-from tests.shared import PROJECT
+from tests.shared import PROJECT, run_python
 from tests.stages import without_times
 from tests.unit.kernel.both import raw_records
 from tests.unit.rowmapper.harness import SOURCE, EventsTopic, World
@@ -184,7 +185,10 @@ def test_a_record_that_is_damaged_is_told_and_loses_nothing_else(tmp_path: Path)
     assert sum(map(len, before.values())) - sum(map(len, after.values())) == 1
 
 
-def test_what_may_be_read_again_goes_to_a_file() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_may_be_read_again_goes_to_a_file(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernel, "has", lambda _: False)
     kept = _Kept(held_bytes=1000)
     chance = random.Random(1)
     every: list[Record] = []
@@ -196,11 +200,27 @@ def test_what_may_be_read_again_goes_to_a_file() -> None:
         )
         start, stop = sorted((chance.randrange(first, kept.end + 1), chance.randrange(first, kept.end + 1)))
         assert list(kept.read(start, stop)) == every[start:stop]
+        assert [one.offset for one in every] == list(range(kept.end))
+        assert {(type(one), one.key, one.timestamp_ms) for one in every} == {(Record, b"k", 7)}
         if chance.random() < 0.1:
             first = chance.randrange(first, kept.end + 1)
             kept.forget(first)
     kept.forget(kept.end)
     assert list(kept.read(first, kept.end)) == []
+
+
+def test_the_beginning_of_a_transaction_waits_for_the_rest(tmp_path: Path) -> None:
+    """The row mapper's kernel takes whole transactions; where no commit is near, nothing waits."""
+    records = raw(log(LOGS[0]))
+    commits = [record.offset for record in records if code_of(record) in _ENDS]
+    writer = PieceWriter(Decoding(SOURCE, True, 0), str(tmp_path), "00000")
+    writer.take(records[: commits[1] + 3])
+    assert writer._held == records[commits[1] + 1 : commits[1] + 3]
+    writer.take(records[commits[1] + 3 : commits[2] + 1])
+    assert writer._held == []
+    rest = [record for record in records if code_of(record) not in _ENDS][:20]
+    writer.take(rest)
+    assert writer._held == []
 
 
 def test_a_large_transaction_is_read_a_second_time(tmp_path: Path) -> None:
@@ -218,3 +238,25 @@ def test_a_large_transaction_is_read_a_second_time(tmp_path: Path) -> None:
         if topic.count(".") == 2
     )
     assert found == sum(map(len, published(path)[0].values())) > 0
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from spark_jobs.common.decoding import Decoding
+from spark_jobs.common.outcome import PieceWriter
+from spark_jobs.common.raw_topic import _told, prepare_worker
+from tests.unit.spark.test_decoding import raw
+
+prepare_worker()
+writer = PieceWriter(Decoding("t", True, 0), sys.argv[2], "00000")
+writer.take(raw(Path(sys.argv[1])))
+told = _told(3, writer)
+print("pandas" in sys.modules, told.column("piece")[0], "files" in str(told.column("outcome")[0]))
+"""
+
+
+def test_a_worker_does_without_pandas(tmp_path: Path) -> None:
+    """Pyarrow would load it, which takes as long as to decode 20,000 transactions."""
+    done = run_python("-c", WORKER, str(log(LOGS[0])), str(tmp_path), settings={})
+    assert done.stdout.split() == ["False", "3", "True"], done.stderr
