@@ -113,6 +113,7 @@ def report(job: Job, results: Results) -> Report:
     _deletes_section(page, results)
     _replication_section(page, results)
     _ddl_section(page, results)
+    _bytes_section(page, results)
     _events_section(page, results)
     return page
 
@@ -427,6 +428,22 @@ def _ddl_section(page: Report, results: Results) -> None:
             for row in results.ddl
         ],
     )  # fmt: skip
+
+
+def _bytes_section(page: Report, results: Results) -> None:
+    along: dict[int, dict[str, int]] = {}
+    for row in results.along:
+        column = along.setdefault(row.start, {"bytes": 0})
+        column["bytes"] += row.bytes
+    if not along:
+        return
+    starts, values = fill(along, results.step)
+    most = size(max(values["bytes"]) / max(results.step, 1))
+    page.section(
+        "Bytes of the log over time", f"Each column is {duration(results.step)}; {most} a second at the peak."
+    )
+    series = [Series("bytes", values["bytes"])]
+    page.chart(columns("Bytes of the log over time", *times(starts, results.step), series))
 
 
 def _events_section(page: Report, results: Results) -> None:

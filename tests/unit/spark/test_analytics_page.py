@@ -114,6 +114,7 @@ def test_what_stands_out_is_said_first() -> None:
     markup = page(incident())
     words = "".join(check_self_contained(markup).words)
     first = words[: words.index("Tables")]
+    assert "Each column is 1 s; 50 bytes a second at the peak." in words
     for text in (
         "4 transactions changed 1,200 rows in 3 tables",
         "Rows of 1 table without a primary key were updated or deleted, 300 of db.log",
