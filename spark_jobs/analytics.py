@@ -85,12 +85,8 @@ def count_pieces(job: Job) -> Counted:
             outcome = Outcome.from_json(told[number])
             counted.outcome.add(outcome)
             outcome.tell(job.faults, topics[number])
-    events, size = counted.outcome.events, counted.outcome.raw_bytes
-    seconds = time.monotonic() - started
-    job.steps.say(
-        f"{events:,} events, {size / 1e6:,.1f} MB: "
-        f"{events / seconds:,.0f} events/s, {size / 1e6 / seconds:,.1f} MB/s"
-    )
+    outcome = counted.outcome
+    job.steps.say_speed(outcome.events, outcome.raw_bytes, time.monotonic() - started)
     return counted
 
 

@@ -134,6 +134,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
         found = over_pieces(job, one, list(pieces.values()), begin).collect()
         return {numbers[row.piece]: Outcome.from_json(row.outcome) for row in found}
 
+    started = time.monotonic()
     with job.step(f"{one.part.topic}: {len(pieces)} pieces decoded into {into}"):
         before = () if begun is None else begun.prepared
         outcomes = decode(dict(enumerate(pieces)))
@@ -148,6 +149,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
             outcome.tell(job.faults, one.part.topic)
             whole.add(outcome)
         whole.unfinished += sorted({*whole.prepared, *(span.offsets for span in before)} - decided)
+    job.steps.say_speed(whole.events, whole.raw_bytes, time.monotonic() - started)
     if tables is not None:
         with job.step(f"{one.part.topic}: {into} staged for Iceberg"):
             # What lies before the first record may need what lies before the slice, or is no longer held:

@@ -112,6 +112,13 @@ class Steps:
         sys.stderr.write(f"{self._job}: {printable(text)}\n")
         sys.stderr.flush()
 
+    def say_speed(self, events: int, size: int, seconds: float) -> None:
+        """Tell how many events of how many bytes were read, and how fast."""
+        self.say(
+            f"{events:,} events, {size / 1e6:,.1f} MB: "
+            f"{events / seconds:,.0f} events/s, {size / 1e6 / seconds:,.1f} MB/s"
+        )
+
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
         """Write ``text`` and, when the body has ended, how long it took."""

@@ -2,7 +2,7 @@
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 import pytest
@@ -15,7 +15,7 @@ from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.job import _bound, _joined, _settings, errors_in_words
 from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.common.kafka import parse_bound
-from spark_jobs.common.session import SparkSettings, _conf
+from spark_jobs.common.session import SparkSettings, Steps, _conf
 from spark_jobs.loop_detection import _servers
 
 
@@ -199,3 +199,8 @@ def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixt
         with pytest.raises(KeyboardInterrupt), job_errors("analytics"):
             ask()
     assert capfd.readouterr() == ("", "")
+
+
+def test_how_much_was_read_and_how_fast_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Steps(cast("Any", None), "reprocess").say_speed(3_000_000, 600_000_000, 20)
+    assert capsys.readouterr().err == "reprocess: 3,000,000 events, 600.0 MB: 150,000 events/s, 30.0 MB/s\n"
