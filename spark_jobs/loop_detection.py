@@ -14,6 +14,7 @@ events), the incidents as ``summary.json`` and a page, ``report.html``.
     millrace job loop_detection --source north --source east --source south
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -198,7 +199,7 @@ def _repeats(judged: DataFrame) -> list[Repeat]:
         .agg(
             sf.count("*").alias("transactions"),
             sf.sum("occurrences").alias("occurrences"),
-            sf.sum("laps").alias("extra"),
+            sf.sum("bytes").alias("lap_bytes"),
             sf.max("laps").alias("laps"),
             sf.min("dated").alias("since"),
             sf.max("last_clock").alias("until"),
@@ -506,7 +507,7 @@ _EVIDENCE_SCHEMA: Final = (
 _INCIDENT_SCHEMA: Final = (
     "incident int, kind string, severity string, what string, origins array<bigint>, members array<string>, "
     "path array<string>, since bigint, until bigint, transactions bigint, laps bigint, lap_ms double, "
-    "lap_ms_at_most double, going boolean, tables array<string>, evidence array<string>, "
+    "lap_ms_at_most double, lap_bytes bigint, going boolean, tables array<string>, evidence array<string>, "
     "statements array<struct<member: string, sql: string, why: string>>"
 )
 
@@ -575,8 +576,10 @@ def main(
 
 def detect(job: Job, spark: SparkSession, servers: Sequence[int], *, ping_pong: bool = False) -> Findings:
     """Look over what a job reads, and write the results."""
+    started = time.monotonic()
     with job.step("logs read"):
         logs = read_logs(job, spark)
+    job.steps.say_speed(*logs.read, time.monotonic() - started)
     found = investigate(spark, logs, job.sources, servers, job, ping_pong=ping_pong)
     findings = replace(found, unread=job.faults.number)
     with job.step("results written"):

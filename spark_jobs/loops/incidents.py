@@ -27,8 +27,8 @@ _TABLES: Final = 10
 class Repeat:
     """Transactions of an origin that one stream has several times.
 
-    ``laps`` is of the one with most; ``going`` tells that nothing follows the last lap. Times are seconds
-    since 1970.
+    ``laps`` is of the one with most; ``going`` tells that nothing follows the last lap; ``lap_bytes`` is by
+    how much a lap of all of them makes the log longer. Times are seconds since 1970.
     """
 
     kind: str
@@ -36,13 +36,13 @@ class Repeat:
     stream: int
     transactions: int
     occurrences: int
-    extra: int
     laps: int
     since: int | None = None
     until: int | None = None
     going: bool = False
     lap_ms: float | None = None
     lap_ms_at_most: float | None = None
+    lap_bytes: int | None = None
     evidence: Sequence[str] = ()
     tables: Sequence[str] = ()
 
@@ -151,6 +151,7 @@ class Incident:
     laps: int | None = None
     lap_ms: float | None = None
     lap_ms_at_most: float | None = None
+    lap_bytes: int | None = None
     going: bool = False
     path: Sequence[str] = ()
     tables: Sequence[str] = ()
@@ -339,6 +340,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         laps=worst.laps,
         lap_ms=worst.lap_ms,
         lap_ms_at_most=None if worst.lap_ms is not None else worst.lap_ms_at_most,
+        lap_bytes=_most(one.lap_bytes for one in found),
         going=going,
         path=members,
         tables=_tables(one.tables for one in found),

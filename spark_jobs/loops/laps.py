@@ -95,6 +95,7 @@ def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
         sf.min_by("transaction", "nth").alias("transaction"),
         sf.min_by("server_id", "nth").alias("origin"),
         sf.min_by("tables", "nth").alias("tables"),
+        sf.max("bytes").alias("bytes"),
         sf.max("form").alias("form"),
         sf.min("dated").alias("dated"),
         sf.max("clock").alias("last_clock"),
@@ -127,7 +128,7 @@ def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
     several = laps > 0
     return grouped.select(
         kind.alias("kind"), evidence.alias("evidence"), "stream", "signature", "origin", "transaction",
-        "dated", "last_clock", "tables", "form", "occurrences", laps.alias("laps"),
+        "dated", "last_clock", "tables", "form", "occurrences", "bytes", laps.alias("laps"),
         sf.when(several, sf.coalesce(sf.col("commit_span_us") / 1000 / laps, by_clock)).alias("lap_ms"),
         sf.when(several, bound * 1000 / laps).alias("lap_ms_at_most"),
         sf.col("next_clock").isNull().alias("going"),

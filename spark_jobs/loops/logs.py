@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 TABLES: Final[Mapping[str, str]] = {
     "transactions": (
         "source string, epoch int, transaction string, lap bigint, by_gtid boolean, events bigint, "
-        "first_key string, last_key string, first_offset bigint, last_offset bigint, log_file string, "
-        "position bigint, server_id bigint, dated bigint, dated_to bigint, thread_id bigint, form string, "
-        "original_commit_us bigint, immediate_commit_us bigint, tables array<string>, changes bigint, "
-        "digest bigint"
+        "bytes bigint, first_key string, last_key string, first_offset bigint, last_offset bigint, "
+        "log_file string, position bigint, server_id bigint, dated bigint, dated_to bigint, "
+        "thread_id bigint, form string, original_commit_us bigint, immediate_commit_us bigint, "
+        "tables array<string>, changes bigint, digest bigint"
     ),
     "heads": (
         "source string, epoch int, offset bigint, type string, server_id bigint, timestamp bigint, "
@@ -71,7 +71,7 @@ TABLES: Final[Mapping[str, str]] = {
 """The tables that executors leave, and their columns as Spark spells them.
 
 ``transactions`` has a line for each occurrence. ``events`` counts those that lie in the log as they are, so
-not those in a compressed one. ``first_key`` and ``last_key`` are keys of raw events.
+not those in a compressed one, and ``bytes`` theirs. ``first_key`` and ``last_key`` are keys of raw events.
 ``dated`` and ``dated_to`` are the times, in seconds since 1970, of what changes something, which are the same
 on every member of a topology; null where no event has one. ``form`` is how it is logged: ``rows``,
 ``statements``, or ``ddl`` for a statement that is a transaction by itself. Without a GTID, ``changes`` is how
@@ -165,6 +165,7 @@ class _Transaction:
     position: int
     server_id: int
     events: int = 0
+    size: int = 0
     last_key: str = ""
     last_offset: int = 0
     dated: int | None = None
@@ -194,7 +195,7 @@ class _Transaction:
             ".".join(valid_text(part) or "" for part in name if part is not None) for name in self.tables
         )
         return (
-            source, self.epoch, valid_text(self.name), self.lap, self.by_gtid, self.events,
+            source, self.epoch, valid_text(self.name), self.lap, self.by_gtid, self.events, self.size,
             self.first_key, self.last_key, self.first_offset, self.last_offset, valid_text(self.log_file),
             self.position, self.server_id,
             self.dated, self.dated_to, self.thread_id,
@@ -222,6 +223,8 @@ class LogReader:
     ) -> None:
         self.cut = 0
         """Events that a bound cuts."""
+        self.events = self.size = 0
+        """Events of the stretch that were read, and bytes of their records."""
         self._source, self._topic = source, topic
         self._read = event_deserializer(topic, schemas)
         self._joiner = _Joiner(*bounds)
@@ -262,6 +265,8 @@ class LogReader:
             self._begun = self._begun or begins
             if self._begun:
                 self._add(offset, raw_key, record, begins=begins)
+                self.events += 1
+                self.size += len(value or b"")
         except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are read
             if self._begun and fault == _CUT:
                 self.cut += 1
@@ -284,6 +289,7 @@ class LogReader:
         one.last_key, one.last_offset = raw_key, offset
         if not record.sub_index:
             one.events += 1
+            one.size += record.header.event_size
         event = record.event
         if isinstance(event, RowsEvent):
             images = event.rows
@@ -377,6 +383,8 @@ class Logs:
     """All events, with a ``lap``."""
     between: Callable[[str, Iterable[tuple[int, int]]], Iterator[list[EventLine]]]
     """Gives the events of a source that lie in spans of offsets, each from one to before another."""
+    read: tuple[int, int] = (0, 0)
+    """How many events were read, and the bytes of their records."""
 
 
 def read_logs(job: "Job", spark: SparkSession) -> Logs:
@@ -391,11 +399,13 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
             frames.append(stretches.mapInArrow(_stretches(job, one, number), _TOLD))
     files: dict[str, list[str]] = {name: [] for name in TABLES}
     cut: dict[str, int] = {}
+    whole = Outcome()
     for row in reduce(DataFrame.union, frames).collect() if frames else ():
         outcome = Outcome.from_json(row.outcome)
         cut[row.topic] = cut.get(row.topic, 0) + outcome.counters["cut"]
-        for file in outcome.files:
-            files[file.table].append(f"{job.kept}/{file.path}")
+        whole.add(outcome)
+    for file in whole.files:
+        files[file.table].append(f"{job.kept}/{file.path}")
     job.notes += [
         f"{one.part.topic}: the bounds cut {number} events of several records; they are left out."
         for one in inputs
@@ -413,7 +423,8 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
     def events() -> DataFrame:
         return number_laps(read_events(spark, job).where("fault is null"))
 
-    return Logs(found["transactions"], found["heads"], events, partial(_between, job))
+    between = partial(_between, job)
+    return Logs(found["transactions"], found["heads"], events, between, (whole.events, whole.raw_bytes))
 
 
 _TOLD: Final = "topic string, outcome string"
@@ -445,7 +456,7 @@ def _stretches(
                         if reader.take(records):
                             break
                     reader.finish()
-                    outcome = Outcome(files=list(files.close()))
+                    outcome = Outcome(reader.events, reader.size, list(files.close()))
                 outcome.counters["cut"] = reader.cut
                 yield pa.RecordBatch.from_pydict({"topic": [topic], "outcome": [outcome.to_json()]})
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 
-from spark_jobs.common.charts import count
+from spark_jobs.common.charts import count, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
@@ -214,6 +214,7 @@ def _incident(page: Report, number: int, incident: Incident, keys: Sequence[str]
             ("transactions", count(incident.transactions)),
             ("laps, at most", None if incident.laps is None else count(incident.laps)),
             ("a lap takes", _lap(incident)),
+            ("a lap adds", _growth(incident)),
             ("tables", ", ".join(incident.tables)),
         ]
     )
@@ -240,6 +241,16 @@ def _lap(incident: Incident) -> str | None:
     if incident.lap_ms is not None:
         return f"{incident.lap_ms:,.1f} ms"
     return None if incident.lap_ms_at_most is None else f"{incident.lap_ms_at_most:,.1f} ms at most"
+
+
+def _growth(incident: Incident) -> str | None:
+    """Say by how much a lap makes each log longer, and how fast that is."""
+    if incident.lap_bytes is None:
+        return None
+    per_second = ""
+    if incident.lap_ms:
+        per_second = f", {size(1000 * incident.lap_bytes / incident.lap_ms)} a second"
+    return f"{size(incident.lap_bytes)} to each log{per_second}"
 
 
 def _presence(page: Report, findings: Findings) -> None:

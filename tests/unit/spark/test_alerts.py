@@ -12,8 +12,9 @@ from spark_jobs.loops.incidents import Incident, Statement
 
 LOOP = Incident(
     "loop", "critical", "One transaction circulates.", [99], ["north", "east"], since=1000, until=1060,
-    transactions=1, laps=7, lap_ms=2.5, going=True, path=["north", "east"], tables=["shop.log"],
-    statements=[Statement("north", "STOP REPLICA;", "stops it")], selects=[("repeats", 99, 0)],
+    transactions=1, laps=7, lap_ms=2.5, lap_bytes=480, going=True, path=["north", "east"],
+    tables=["shop.log"], statements=[Statement("north", "STOP REPLICA;", "stops it")],
+    selects=[("repeats", 99, 0)],
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def test_an_alert_has_all_that_is_known_of_the_incident() -> None:
         "laps": 7,
         "lap_ms": 2.5,
         "lap_ms_at_most": None,
+        "lap_bytes": 480,
         "going": True,
         "path": ["north", "east"],
         "tables": ["shop.log"],

@@ -35,7 +35,6 @@ def loop(number: int, **more: Any) -> Repeat:
     values: dict[str, Any] = {
         "transactions": 1,
         "occurrences": 9,
-        "extra": 8,
         "laps": 8,
         "since": 1990,
         **more,
@@ -97,9 +96,10 @@ def test_ways_that_lead_over_others_are_left_out() -> None:
 
 def test_all_members_of_a_loop_are_one_incident() -> None:
     passed = {99: frozenset({0, 1, 2})}
-    (found,) = find_incidents(facts(repeats=[loop(0), loop(1, laps=7)], passed=passed))
+    repeats = [loop(0, lap_bytes=300), loop(1, laps=7, lap_bytes=310)]
+    (found,) = find_incidents(facts(repeats=repeats, passed=passed))
     assert (found.kind, found.members, found.laps, found.going) == ("loop", NAMES, 8, False)
-    assert found.lap_ms is None
+    assert (found.lap_ms, found.lap_bytes) == (None, 310)
     assert "no longer at the end of the logs" in found.what
 
 
@@ -124,7 +124,7 @@ def test_a_member_between_two_that_was_restored_later_is_no_duplicate() -> None:
 
 def test_gtids_that_two_members_with_one_id_gave_are_their_incident() -> None:
     streams = [stream(0, (1,)), stream(1, (2,)), stream(2, (1,))]
-    again = [Repeat("GTID used twice", 1, n, transactions=7, occurrences=7, extra=0, laps=0) for n in (0, 2)]
+    again = [Repeat("GTID used twice", 1, n, transactions=7, occurrences=7, laps=0) for n in (0, 2)]
     (found,) = find_incidents(facts(streams=streams, shared=[1], repeats=again))
     assert found.kind == "duplicate server id"
     assert "7 GTIDs stand for different transactions on them" in found.what
@@ -134,7 +134,7 @@ def test_gtids_that_two_members_with_one_id_gave_are_their_incident() -> None:
 
 def test_gtids_that_their_owner_gives_again_tell_of_a_backup() -> None:
     def again(number: int, since: int) -> Repeat:
-        return Repeat("GTID used twice", 1, number, 7, 7, 0, 0, since=since)
+        return Repeat("GTID used twice", 1, number, 7, 7, 0, since=since)
 
     (found,) = find_incidents(facts(repeats=[again(0, 1500), again(1, 1000), again(2, 1000)]))
     assert (found.kind, found.severity, found.transactions) == ("restored member", "critical", 7)
@@ -232,7 +232,8 @@ def test_the_page_shows_hostile_names_as_text() -> None:
     passed = {99: frozenset({0, 1, 2})}
     streams = [stream(0, (1,), name=EVIL), stream(1), stream(2)]
     ring = Topology([EVIL, "east", "south"], [], [[EVIL, "east", "south"]])
-    found = find_incidents(Facts(streams, ring, repeats=[loop(0, tables=[f"{EVIL}.{EVIL}"])], passed=passed))
+    evil = loop(0, tables=[f"{EVIL}.{EVIL}"], lap_ms=50, lap_bytes=1200)
+    found = find_incidents(Facts(streams, ring, repeats=[evil], passed=passed))
     job = SimpleNamespace(sources=[EVIL], facts=[EVIL], notes=[EVIL])
     page = check_self_contained(report(job, findings(found, EVIL)).html(EVIL))  # type: ignore[arg-type]
     assert page.elements.count("script") == 1
@@ -242,6 +243,7 @@ def test_the_page_shows_hostile_names_as_text() -> None:
     assert "One incident: loop." in words
     assert words.index("One incident: loop.") < words.index("1. Loop")
     assert "IGNORE_SERVER_IDS = (99)" in words
+    assert "1.2 kB to each log, 24.0 kB a second" in words
     assert "the one drawn is a guess" in words
 
 

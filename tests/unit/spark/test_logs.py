@@ -31,6 +31,7 @@ def test_the_columns_of_a_transaction() -> None:
     found = lines_of(records_of(log.records))
     assert found["transactions"] == [{
         "source": "shop", "epoch": 0, "transaction": f"{UUID}:7", "lap": 0, "by_gtid": True, "events": 6,
+        "bytes": log.position - 4,
         "first_key": "3:0:bin.000001:4", "last_key": found["transactions"][0]["last_key"],
         "first_offset": 0, "last_offset": 10, "log_file": "bin.000001", "position": 4, "server_id": 3,
         "dated": 1003, "dated_to": 1005, "thread_id": 7, "form": "rows",

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.report import Findings, verdict
 from tests.spark_session import SPARK
+from tests.unit.spark.logs import lines_of, records_of
 from tests.unit.spark.members import Server, look, ring, settle, traffic
 
 pytestmark = SPARK
@@ -47,7 +48,7 @@ def under_traps() -> Sequence[Server]:
     servers = three()
     north, east, _ = servers
     traffic(servers)
-    for _ in range(30):  # identical inserts of one session within a second, into a table without a key
+    for _ in range(1000):  # identical inserts of one session within a second, into a table without a key
         north.write(1106, "same")
     for _ in range(3):  # a batch, run three times by its own session
         for number in range(5):
@@ -114,6 +115,8 @@ def test_what_circulates(spark: SparkSession) -> None:
     assert all(key.startswith("97:0:bin.000001:") for key in keys)
 
     assert (timed.origins, timed.lap_ms) == ([99], 6.9)
+    lap, *_ = lines_of(records_of(statements[0].log.records))["transactions"]
+    assert timed.lap_bytes == lap["bytes"]
     assert timed.going
     assert timed.what.startswith("One transaction of server 99 circulates through north1, east1 and south1")
     assert "east1 wrote it with an id that it no longer has" in timed.what
