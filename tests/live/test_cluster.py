@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
@@ -272,6 +273,21 @@ def at_work(cluster: Cluster, stage: Stage, told: str, results: Path) -> Path | 
     return next((work for work in cluster.workers if stage.of_driver or tasks(work)), None)
 
 
+def lines_said(folder: Path) -> int:
+    """Count what the job has said: that it reads, and the end of each of its steps."""
+    return sum(line.startswith("reprocess: ") for line in (folder / "told").read_text().splitlines())
+
+
+def lengths_of_steps(job: subprocess.Popen[bytes], folder: Path) -> list[float]:
+    """Run a job to its end; give the seconds from each line that it says to the next, or to the end."""
+    times: list[float] = []
+    while job.poll() is None:
+        times += [time.monotonic()] * (lines_said(folder) - len(times))
+        time.sleep(0.005)
+    assert job.returncode == 0, (folder / "told").read_text()
+    return [later - earlier for earlier, later in pairwise([*times, time.monotonic()])]
+
+
 @pytest.mark.parametrize("iceberg", [False, True], ids=["parquet", "iceberg"])
 def test_the_job_is_killed(world: World, spark: SparkSession, tmp_path: Path, iceberg: bool) -> None:
     """At random moments: each table is that of the run before or that of this one, whole."""
@@ -286,19 +302,19 @@ def test_the_job_is_killed(world: World, spark: SparkSession, tmp_path: Path, ic
     assert world.begin(tmp_path, *options, *half, master="local[2]").wait(600) == 0
     old = results()
     assert old != new
-    began = time.monotonic()
     (tmp_path / "whole").mkdir()
-    assert world.begin(tmp_path / "whole", *options, master="local[2]").wait(600) == 0
-    lasts = time.monotonic() - began
+    lasts = lengths_of_steps(world.begin(tmp_path / "whole", *options, master="local[2]"), tmp_path / "whole")
     effective = 0
     for _ in range(KILLS):
-        moment = random.uniform(0.3, 1) * lasts  # before, Java starts
+        step = random.randrange(len(lasts))
+        moment = step, random.uniform(0, lasts[step])
         with world.begin(tmp_path, *options, master="local[2]") as job:
+            while lines_said(tmp_path) <= step and job.poll() is None:
+                time.sleep(0.005)
             with suppress(subprocess.TimeoutExpired):
-                job.wait(moment)
+                job.wait(moment[1])
             job.kill()
-        worked = STAGES["cut"].after in (tmp_path / "told").read_text()
-        effective += worked and job.returncode == -signal.SIGKILL
+        effective += job.returncode == -signal.SIGKILL
         found = results()
         assert found.keys() == new.keys()
         assert [name for name in new if found[name] not in (old[name], new[name])] == [], moment
