@@ -4,6 +4,8 @@ import json
 import random
 import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,6 +30,7 @@ from spark_jobs.common.job import RawJobSettings
 from spark_jobs.windows.statistics import WindowStatistics
 from spark_jobs.windows.window import Window, Windows
 from tests.service_process import wait_for
+from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_decoding import LOGS, log, raw
 
@@ -249,3 +252,28 @@ def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
     assert re.match(
         r"error: Kafka (stopped answering while analytics ran|cannot be reached)", told.splitlines()[-1]
     )
+
+
+@pytest.mark.parametrize(
+    ("job", "after"), [("analytics", "places to cut found ("), ("reprocess", "transactions found (")]
+)
+def test_kafka_that_is_lost_while_a_job_reads(source_name: str, tmp_path: Path, job: str, after: str) -> None:
+    with Kafka() as kafka:
+        world = World(kafka, source_name)
+        world.create()
+        world.write(whole=True)
+        settings = {**world.environment, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}
+        where = ["--source", world.source, "--output", str(tmp_path), "--master", "local[2]"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "millrace.cli", "job", job, *where],
+            env=environment_with(settings), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stderr is not None
+            for line in process.stderr:
+                if after in line:
+                    break
+            kafka.kill()
+            told = process.stderr.read()
+    assert process.returncode == ExitCode.KAFKA, told
+    assert re.match(r"error: Kafka (stopped answering while|at \S+ does not answer)", told.splitlines()[-1])
+    assert not list(tmp_path.iterdir()), told
