@@ -33,6 +33,7 @@ from millrace.avro.schemas import NAMESPACE, Schema, load_schema
 from millrace.binlog.columns.column import ABSENT, Column
 from millrace.binlog.columns.declaration import (
     AvroOptions,
+    AvroType,
     ColumnCodec,
     Native,
     NativeKind,
@@ -111,19 +112,31 @@ class EventMetadata:
 Ruled = Mapping[int, ColumnValues]
 """Columns with a rule of selection, by ordinal."""
 
+Former = Mapping[int, Sequence[Column]]
+"""What columns were under earlier names, by ordinal."""
+
 
 def table_schemas(
-    source: str, table: ResolvedTable, options: AvroOptions, ruled: Ruled | None = None
+    source: str,
+    table: ResolvedTable,
+    options: AvroOptions,
+    ruled: Ruled | None = None,
+    former: Former | None = None,
 ) -> TableSchemas:
-    """Make the schemas of ``table``; the columns' types are those that declarations or rules give."""
+    """Make the schemas of ``table``; the columns' types are those that declarations or rules give.
+
+    Fields have the names of ``former`` columns as aliases where the types of those promote to theirs.
+    """
     ruled = ruled or {}
+    aliases = _aliases(table.columns, options, former or {})
     types = _avro_types(table.columns, options, ruled)
     namespace = ".".join(escape_name(part) for part in (source, table.database, table.table))
     fields = []
     for column, avro in zip(table.columns, types, strict=True):
         if avro is not None:
             shown = avro if column.ordinal in ruled else with_attributes(avro, column, options)
-            fields.append(_field(column.name, {"type": ["null", shown], "default": None}))
+            rest = {"type": ["null", shown], "default": None, **aliases.get(column.ordinal, {})}
+            fields.append(_field(column.name, rest))
     envelope = load_schema("Envelope")
     envelope["namespace"] = namespace
     before, after, source_block, *others = envelope["fields"]
@@ -131,19 +144,63 @@ def table_schemas(
     after["type"][1] = f"{namespace}.Value"
     for field in (source_block, *others):
         _settle(field["type"], NAMESPACE)
-    key = _key_schema(table, options, ruled)
+    key = _key_schema(table, options, ruled, aliases)
     return TableSchemas(None if key is None else {**key, "namespace": namespace}, envelope)
 
 
-def _key_schema(table: ResolvedTable, options: AvroOptions, ruled: Ruled) -> dict[str, Any] | None:
+def _key_schema(
+    table: ResolvedTable, options: AvroOptions, ruled: Ruled, aliases: Mapping[int, dict[str, Any]]
+) -> dict[str, Any] | None:
     if not table.key_columns:
         return None
     types = _avro_types(table.key_columns, options, ruled)
     fields = [
-        _field(column.name, {"type": _key_type(avro)})
+        _field(column.name, {"type": _key_type(avro), **aliases.get(column.ordinal, {})})
         for column, avro in zip(table.key_columns, types, strict=True)
     ]
     return {"type": "record", "name": "Key", "fields": fields}
+
+
+def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) -> dict[int, dict[str, Any]]:
+    """Give what the fields of columns have beside their types, by ordinal."""
+    found: dict[int, dict[str, Any]] = {}
+    for column in columns:
+        names = [
+            escape_name(str(each.name))
+            for each in former.get(column.ordinal, ())
+            if _promotes(codec_of(each).avro_type(options), codec_of(column).avro_type(options))
+        ]
+        if names:
+            found[column.ordinal] = {"aliases": names}
+    return found
+
+
+_PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+}
+"""By the Avro specification, those that keep the value or round it."""
+
+
+def _promotes(old: AvroType, new: AvroType) -> bool:
+    """Tell whether values of one type can be read as another's, and mean the same."""
+    (kind, *of_old), (wanted, *of_new) = map(_meaning, (old, new))
+    if None not in (of_old[1], of_new[1]) and of_old[1] < of_new[1]:  # decimals of more digits
+        of_old[1] = of_new[1]
+    if of_old != of_new:
+        return False
+    return kind == wanted or (
+        isinstance(kind, str) and of_old[0] is None and wanted in _PROMOTIONS.get(kind, ())
+    )
+
+
+def _meaning(avro: AvroType) -> tuple[Any, ...]:
+    """Give a type, its logical type, precision and scale; of a named type the whole."""
+    if not isinstance(avro, dict):
+        return avro, None, None, None, None
+    kind = avro if "name" in avro else avro["type"]
+    return kind, *(avro.get(name) for name in ("logicalType", "precision", "scale", "connect.name"))
 
 
 def _avro_types(columns: Sequence[Column], options: AvroOptions, ruled: Ruled) -> list[Any]:
@@ -258,7 +315,7 @@ class RowEncoder:
         self.tombstones = tombstones
         self.key_headers = key_headers
         self.marks = tombstones or key_headers
-        self._key_schema = plain_schema(_key_schema(table, options, self.ruled))
+        self._key_schema = plain_schema(_key_schema(table, options, self.ruled, {}))
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options

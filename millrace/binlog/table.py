@@ -5,8 +5,9 @@ was told to write them (``binlog_row_metadata``). What is missing comes from a :
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 from millrace.binlog.columns.charsets import BINARY, current_name
@@ -25,6 +26,7 @@ from millrace.binlog.columns.declaration import (
     FORMER_TYPES,
     SAME_TYPES,
     CatalogColumn,
+    codec_of,
     travels_as,
 )
 from millrace.binlog.columns.metadata import (
@@ -38,7 +40,7 @@ from millrace.binlog.columns.metadata import (
 from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
-from millrace.binlog.errors import MalformedError, SchemaMismatchError, UnsupportedError
+from millrace.binlog.errors import BinlogError, MalformedError, SchemaMismatchError, UnsupportedError
 
 __all__ = [
     "DEFINITION_TOO_LARGE",
@@ -51,6 +53,7 @@ __all__ = [
     "SchemaSource",
     "TableDefinition",
     "column_of",
+    "former_columns",
     "kept_default",
     "keyed",
     "resolve_columns",
@@ -73,6 +76,13 @@ DEFINITION_TOO_LARGE: Final = (
 )
 
 
+_MOST_FORMER: Final = 10
+"""Former names of a column that are kept."""
+
+_MOST_GONE: Final = 100
+"""Names of a table's columns that are gone and kept."""
+
+
 def kept_default(literal: str | None) -> str | None:
     """Give a literal DEFAULT as a definition has it: none that is too long."""
     return None if literal is None or len(literal) > LONGEST_DEFAULT else literal
@@ -90,6 +100,8 @@ class ColumnDefinition:
     STORED or None: a virtual column (MySQL) is in the row images too. ``hidden`` marks what SELECT * does
     not show. ``default`` is the text of a literal DEFAULT, a BIT's as ``b'101'``; None without one, and for
     NULL, what the server computes, and more than :data:`LONGEST_DEFAULT` characters (:func:`kept_default`).
+    ``former`` are the column under its earlier names, oldest first, which the catalog does not tell: two
+    definitions that differ in them alone are equal.
     """
 
     ordinal: int
@@ -105,6 +117,12 @@ class ColumnDefinition:
     generated: Literal["VIRTUAL", "STORED"] | None = None
     hidden: bool = False
     default: str | None = None
+    former: tuple["FormerColumn", ...] = field(default=(), compare=False)
+
+    @property
+    def names(self) -> set[str]:
+        """All names that it has had."""
+        return {self.name, *(each.name for each in self.former)}
 
     @property
     def current_charset(self) -> str | None:
@@ -132,13 +150,38 @@ class ColumnDefinition:
             "generated": self.generated,
             "hidden": self.hidden,
             "default": self.default,
+            "former": [asdict(each) for each in self.former],
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what :meth:`to_dict` gave."""
         members = values["members"]
-        return cls(**{**values, "members": None if members is None else tuple(members)})
+        former = tuple(FormerColumn(**each) for each in values.get("former", ()))
+        return cls(**{**values, "members": None if members is None else tuple(members), "former": former})
+
+    def renamed(self, was: "ColumnDefinition", taken: Collection[str]) -> "ColumnDefinition":
+        """Give it with the former names that follow from what it was before a statement.
+
+        None do where it has got one of the names ``taken``, under which records may have another column.
+        """
+        if self.name == was.name:
+            return replace(self, former=was.former)
+        if self.name in taken and self.name not in was.names:
+            return self
+        before = FormerColumn(was.name, was.column_type, was.unsigned, was.charset)
+        former = (*(each for each in was.former if each.name != was.name), before)
+        return replace(self, former=former[-_MOST_FORMER:])
+
+
+@dataclass(frozen=True, slots=True)
+class FormerColumn:
+    """A column under an earlier name; the fields are those of :class:`ColumnDefinition`."""
+
+    name: str
+    column_type: str
+    unsigned: bool = False
+    charset: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +209,8 @@ class TableDefinition:
     """A table in a server's catalog, its columns in the order of their definition.
 
     ``indexes`` are those beside the primary key. One with an empty name for a table stands for its database
-    and has that one's default character set.
+    and has that one's default character set. ``gone`` are names that columns had which are gone; two
+    definitions that differ in them alone are equal.
     """
 
     database: str
@@ -176,6 +220,32 @@ class TableDefinition:
     charset: str | None = None
     collation: str | None = None
     indexes: tuple[IndexDefinition, ...] = ()
+    gone: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def names(self) -> list[str]:
+        """All names that columns have had, as far as they are kept, without repetition."""
+        of_columns = (name for column in self.columns for name in sorted(column.names))
+        return list(dict.fromkeys((*self.gone, *of_columns)))
+
+    def after(self, before: "TableDefinition") -> "TableDefinition":
+        """Give it with the names that are gone since ``before``, its columns without names of others."""
+        present = {column.name for column in self.columns}
+        columns = tuple(
+            replace(column, former=tuple(each for each in column.former if each.name not in present))
+            if column.former
+            else column
+            for column in self.columns
+        )
+        kept = present.union(*(column.names for column in columns))
+        gone = tuple(name for name in before.names if name not in kept)
+        return replace(self, columns=columns, gone=gone[-_MOST_GONE:])
+
+    def confirming(self, before: "TableDefinition") -> "TableDefinition":
+        """Give what was read after ``before`` was known: columns of the same name are the same."""
+        former = {column.name: column.former for column in before.columns}
+        columns = tuple(replace(column, former=former.get(column.name, ())) for column in self.columns)
+        return replace(self, columns=columns).after(before)
 
     @property
     def transactional(self) -> bool | None:
@@ -230,6 +300,7 @@ class TableDefinition:
             "charset": self.charset,
             "collation": self.collation,
             "indexes": [index.to_dict() for index in self.indexes],
+            "gone": list(self.gone),
         }
 
     @classmethod
@@ -237,7 +308,8 @@ class TableDefinition:
         """Build from what :meth:`to_dict` gave."""
         columns = tuple(ColumnDefinition.from_dict(column) for column in values["columns"])
         indexes = tuple(IndexDefinition.from_dict(index) for index in values.get("indexes", ()))
-        return cls(**{**values, "columns": columns, "indexes": indexes})
+        gone = tuple(values.get("gone", ()))
+        return cls(**{**values, "columns": columns, "indexes": indexes, "gone": gone})
 
 
 def _index_name(index: IndexDefinition) -> str:
@@ -451,6 +523,36 @@ def keyed(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Col
         replace(column, key_position=positions.get(str(column.name).casefold()), key_prefix=0)
         for column in columns
     )
+
+
+def former_columns(
+    table: ResolvedTable, definition: TableDefinition, server_version: str | None
+) -> dict[int, list[Column]]:
+    """Give what the columns of a table were under earlier names, oldest first, by ordinal.
+
+    Left out are columns that the definition does not have, and earlier types that are not known.
+    """
+    mariadb = server_version is not None and "mariadb" in server_version.lower()
+    former = {column.name: column.former for column in definition.columns if column.former}
+    present = {column.name for column in table.columns}
+    found: dict[int, list[Column]] = {}
+    for column in table.columns:
+        for each in former.get(str(column.name), ()):
+            if each.name in present:
+                continue
+            was = ColumnDefinition(
+                0,
+                each.name,
+                each.column_type,
+                unsigned=each.unsigned,
+                charset=each.charset,
+                members=(),
+            )
+            with suppress(BinlogError):
+                made = column_of(was, mariadb=mariadb)
+                codec_of(made)
+                found.setdefault(column.ordinal, []).append(made)
+    return found
 
 
 def _of_indexes(columns: tuple[Column, ...], definition: TableDefinition | None) -> frozenset[int]:

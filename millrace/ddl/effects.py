@@ -338,7 +338,7 @@ def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
         table = _Table(state, work.session)
         table.alter(statement.operations, work.database_charset(key[0]))
         after = table.definition()
-        if after != state:
+        if after.to_dict() != state.to_dict():
             work.changes[key] = after
         for each in statement.operations:
             if isinstance(each, ddl.ConvertPartition):
@@ -519,15 +519,16 @@ class _Table:
         renames: dict[str, str] = {}
         columns: list[ColumnDefinition] = []
         by_column = dict(changes)
+        taken = frozenset(self._was.names)
         for column in self._columns:
             change = by_column.get(id(column))
             if isinstance(change, ddl.RenameColumn):
                 renames[column.name.casefold()] = change.new
-                columns.append(replace(column, name=change.new))
+                columns.append(replace(column, name=change.new).renamed(column, taken))
             elif isinstance(change, ddl.ChangeColumn):
                 if change.column.name != column.name:
                     renames[column.name.casefold()] = change.column.name
-                columns.append(self._define(change.column))
+                columns.append(self._define(change.column).renamed(column, taken))
             else:
                 columns.append(column)
         self._columns = columns
@@ -626,7 +627,7 @@ class _Table:
             self._charset,
             self._collation,
             tuple(sorted(indexes, key=_index_name)),
-        )
+        ).after(self._was)
 
 
 _PERIOD: Final = ("row_start", "row_end")

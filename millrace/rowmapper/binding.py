@@ -42,7 +42,13 @@ from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.row_images import RowImages
-from millrace.binlog.table import ResolvedTable, SchemaMismatchError, TableDefinition, resolve_columns
+from millrace.binlog.table import (
+    ResolvedTable,
+    SchemaMismatchError,
+    TableDefinition,
+    former_columns,
+    resolve_columns,
+)
 from millrace.contract import (
     TOPIC_NAME_LIMIT,
     SourcePosition,
@@ -62,6 +68,7 @@ from millrace.runtime.logging import get_logger
 from millrace.stage import Output
 
 if TYPE_CHECKING:
+    from millrace.binlog.columns.column import Column
     from millrace.kernel.rows import RowsKernel
     from millrace.kernel.transactions import TableWriter
 
@@ -509,8 +516,11 @@ class Binder:
         ruled, chosen_by = self.selection.columns(table), self.selection.filter(table)
         ruled |= dict.fromkeys(table.of_indexes, ColumnValues.left_out())
         topic = self._topic_of(table.database, table.table)
+        former: dict[int, list[Column]] = {}
+        if known is not None and found is not None and not found.later:
+            former = self.selection.without_rules(table, former_columns(table, known, version))
         table = self.selection.named(table)
-        schemas = table_schemas(self._source, table, self._avro, ruled)
+        schemas = table_schemas(self._source, table, self._avro, ruled, former)
         return _Resolved(
             table,
             schema_source,

@@ -27,6 +27,7 @@ from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
+from millrace.binlog.table import TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, UNNAMED, Session, State, Unknown, apply
 from millrace.selection.tables import SYSTEM_DATABASES
@@ -115,9 +116,8 @@ class Catalog:
         at = bisect_right(versions, version.order, key=_order)
         if _is_forgotten(versions, at):
             return
-        if at and versions[at - 1].state == state:
-            version = replace(version, state=versions[at - 1].state)
         versions.insert(at, version)
+        _carry_names(versions, at)
         if at == len(versions) - 1 and at > 1 and _said_twice(*versions[at - 2 :]):
             del versions[at - 1]
         self._forget(versions)
@@ -189,8 +189,10 @@ class Catalog:
             return
         if at and versions[at - 1].order == version.order:
             versions[at - 1] = version
+            _carry_names(versions, at)
         else:
             versions.insert(at, version)
+            _carry_names(versions, at + 1)
             self._forget(versions)
 
     def _forget(self, versions: list[_Version]) -> None:
@@ -360,6 +362,34 @@ class _Known:
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""
         return self._catalog.tables(database, self._place)
+
+
+def _carry_names(versions: list[_Version], at: int) -> None:
+    """Let readings from the index ``at`` on have the former names that were known before them.
+
+    What one says that was known before is the same object from then on.
+    """
+    for index in range(max(at, 1), len(versions)):
+        before, reading = versions[index - 1].state, versions[index]
+        if reading.origin != "catalog":
+            return
+        state = reading.state
+        if before == state:
+            state = before
+        elif isinstance(before, TableDefinition) and isinstance(state, TableDefinition):
+            state = state.confirming(before)
+        versions[index] = replace(reading, state=state)
+        if index > at and _names(state) == _names(reading.state):
+            return  # nor would those after it change
+
+
+def _names(state: State) -> Sequence[object]:
+    """Give what :func:`_carry_names` changes."""
+    return (
+        ([column.former for column in state.columns], state.gone)
+        if isinstance(state, TableDefinition)
+        else ()
+    )
 
 
 def _is_forgotten(versions: list[_Version], at: int) -> bool:

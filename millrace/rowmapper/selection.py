@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from millrace.avro.column_values import ColumnValues
 from millrace.binlog.columns import ABSENT, codec_of
+from millrace.binlog.columns.column import Column
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
@@ -210,6 +211,20 @@ class Selection:
                 )
             ruled[column.ordinal] = ColumnValues.of(rule, codec_of(column).avro_type(self._avro))
         return ruled
+
+    def without_rules(
+        self, table: ResolvedTable, former: Mapping[int, Sequence[Column]]
+    ) -> dict[int, list[Column]]:
+        """Give the former columns of which no rule changed the values, nor changes those of now."""
+
+        def has_rule(name: str | None) -> bool:
+            return self._columns.find(table.database, table.table, str(name)) is not None
+
+        return {
+            ordinal: [each for each in columns if not has_rule(each.name)]
+            for ordinal, columns in former.items()
+            if not has_rule(table.columns[ordinal].name)
+        }
 
     def _warn_of_missing(self, table: ResolvedTable) -> None:
         """Say which columns the rules name that a table does not have, such as renamed ones."""

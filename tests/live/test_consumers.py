@@ -82,6 +82,19 @@ def test_confluents_deserializer_reads_every_version(changed, registry):
     ]
 
 
+def test_confluents_deserializer_reads_old_records_by_the_newest_schema(changed, registry):
+    """A renamed column has its former name as an alias, so that its old values are found."""
+    world = changed
+    messages = world.messages(world.topics.table(world.database, "a"))
+    topic = messages[0].topic()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        newest = client.get_latest_version(f"{topic}-value").schema
+        named = {"subject.name.strategy": topic_subject_name_strategy}
+        read = AvroDeserializer(client, newest, conf=named)
+        rows = [read(one.value(), SerializationContext(topic, MessageField.VALUE)) for one in messages]
+    assert [row["after"]["remark"] for row in rows] == [None, "n", "n", "r"]
+
+
 def test_java_reads_every_version(changed, registry):
     world, java = changed, find_java(17, 21)
     if "jdk.compiler" not in subprocess.check_output([java.program, "--list-modules"], text=True):
@@ -104,6 +117,28 @@ def test_java_reads_every_version(changed, registry):
     assert [line.partition("} ")[2][0] for line in lines] == ["c", "c", "c", "u"], lines
     assert '"kind": "y"' in lines[0]
     assert '"remark": "r"' in lines[3]
+
+
+def test_a_column_of_the_key_that_is_renamed(world, registry):
+    change(world, "CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE done (id INT PRIMARY KEY)")
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        change(
+            world,
+            "INSERT INTO a VALUES (1)",
+            "ALTER TABLE a CHANGE id number BIGINT NOT NULL",
+            "INSERT INTO a VALUES (2)",
+            "INSERT INTO done VALUES (1)",
+        )
+        world.wait_for_row("done")
+    messages = world.messages(world.topics.table(world.database, "a"))
+    topic = messages[0].topic()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        newest = client.get_latest_version(f"{topic}-key").schema
+        named = {"subject.name.strategy": topic_subject_name_strategy}
+        read = AvroDeserializer(client, newest, conf=named)
+        keys = [read(one.key(), SerializationContext(topic, MessageField.KEY)) for one in messages]
+    assert keys == [{"number": 1}, {"number": 2}]
 
 
 def test_an_incompatible_schema_gets_another_topic(world):

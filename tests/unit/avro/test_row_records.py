@@ -8,7 +8,13 @@ import pytest
 from millrace.avro.registry import split_wire_format
 from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter, table_schemas
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
-from millrace.binlog.columns.column import BlobMetadata, LengthMetadata, NoMetadata
+from millrace.binlog.columns.column import (
+    BlobMetadata,
+    DecimalMetadata,
+    FractionMetadata,
+    LengthMetadata,
+    NoMetadata,
+)
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, MissingStateError, UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
@@ -179,6 +185,47 @@ def test_update_of_the_key_is_a_delete_and_an_insert():
     assert [value["transaction"]["total_order"] for value in written.values] == [6, 7, 8]
     assert written.values[0]["after"] is None
     assert written.values[1]["before"] is None
+
+
+SHORT = ColumnType.LONG, NoMetadata(), None
+DOUBLE = ColumnType.DOUBLE, NoMetadata(), None
+DATETIME = ColumnType.DATETIME2, FractionMetadata(6), None
+CENTS = ColumnType.NEWDECIMAL, DecimalMetadata(8, 2), None
+DECIMAL = ColumnType.NEWDECIMAL, DecimalMetadata(12, 2), None
+MILLS = ColumnType.NEWDECIMAL, DecimalMetadata(12, 3), None
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "has_alias"),
+    [
+        (SHORT, LONG, True),
+        (SHORT, DOUBLE, True),
+        (LONG, SHORT, False),
+        (LONG, TEXT, False),
+        (TEXT, TEXT, True),
+        (TEXT, BLOB, False),  # by Avro's rules it promotes, and would be bytes in a character set
+        (SHORT, DATE, False),
+        (DATE, SHORT, False),
+        (DATE, LONG, False),
+        (DATE, DATETIME, False),
+        (CENTS, DECIMAL, True),
+        (DECIMAL, CENTS, False),
+        (CENTS, MILLS, False),
+        (DECIMAL, BLOB, False),
+    ],
+)
+def test_a_former_name_is_an_alias_where_its_type_promotes(was, now, has_alias):
+    renamed = table({"id": LONG, "c": now}, key=("id", "c"))
+    (before,) = table({"a-b": was}).columns
+    schemas = table_schemas("s", renamed, OPTIONS, former={1: [before]})
+    aliases = {"aliases": ["a_x002D_b"]} if has_alias else {}
+    for fields in (schemas.key["fields"], schemas.envelope["fields"][0]["type"][1]["fields"]):
+        assert [{name: field[name] for name in field if name == "aliases"} for field in fields] == [
+            {},
+            aliases,
+        ]
+    if not has_alias:
+        assert schemas == table_schemas("s", renamed, OPTIONS)
 
 
 def test_table_without_a_key():

@@ -23,6 +23,7 @@ def test_a_definition_of_an_earlier_version_is_read() -> None:
         "ab0a21f1cbd73e30",
         "054cfca615318b22",
         "fa762d51d6547ea9",
+        "a80fbbc2f18b7a88",
     ]
     definition = TableDefinition("d", "t", (ColumnDefinition(0, "a", "int"),))
     entry = CatalogEntry(1, "bin.000001", 4, definition, 1_700_000_000_000)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.ddl import MISSING, UNNAMED, Server, Session, State, Unknown, altered, apply
@@ -278,6 +280,119 @@ def test_names_are_swapped_with_their_definitions() -> None:
     assert tables.brief("_t_del") == "[]; a int"
     assert tables["d", "_t_gho"] is MISSING
     assert tables["d", "t"].table == "t"  # type: ignore[union-attr]  # a definition
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (["RENAME COLUMN a TO x"], "x<a b"),
+        (["CHANGE a x BIGINT"], "x<a b"),
+        (["CHANGE COLUMN IF EXISTS a x INT FIRST"], "x<a b"),
+        (["CHANGE a A INT"], "A<a b"),
+        (["MODIFY a BIGINT"], "a b"),
+        (["RENAME COLUMN a TO x", "ADD c INT", "MODIFY x BIGINT"], "x<a b c"),
+        (["RENAME COLUMN a TO x", "CONVERT TO CHARACTER SET latin1", "ADD INDEX (x)"], "x<a b"),
+        (["RENAME COLUMN a TO x", "RENAME COLUMN x TO y", "CHANGE y z INT"], "z<a,x,y b"),
+        (["RENAME COLUMN a TO x", "RENAME COLUMN x TO a"], "a<x b"),
+        # A record may have the new name for another column, or both names.
+        (["RENAME COLUMN a TO b, RENAME COLUMN b TO a"], "b a"),
+        (["CHANGE a b INT, CHANGE b a INT"], "b a"),
+        (["DROP b", "RENAME COLUMN a TO b"], "b -a"),
+        (["DROP b, RENAME COLUMN a TO b"], "b -a"),
+        (["RENAME COLUMN a TO x", "RENAME COLUMN b TO a"], "x a -b"),
+        (["RENAME COLUMN a TO x", "ADD a INT"], "x b a"),
+        (["RENAME COLUMN a TO x, ADD a INT"], "x b a"),
+        (["RENAME COLUMN a TO x", "ADD a INT", "DROP a"], "x b -a"),
+        (["RENAME COLUMN a TO x", "ADD a INT", "DROP a", "RENAME COLUMN x TO a"], "a b -x"),
+        (["RENAME COLUMN a TO x", "DROP x", "ADD x INT"], "b x -a"),
+        (["RENAME COLUMN a TO x", "DROP x, ADD x INT FIRST"], "x b -a"),
+        (["DROP b", "ADD b INT"], "a b"),
+    ],
+)
+def test_former_names_of_columns(statements: list[str], expected: str) -> None:
+    """As they are, and after each state was written down; names that are gone have a minus."""
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT, b INT)", SESSION)
+    for statement in statements:
+        tables.run(f"ALTER TABLE t {statement}", SESSION)
+        state = tables["d", "t"]
+        assert isinstance(state, TableDefinition)
+        tables["d", "t"] = TableDefinition.from_dict(state.to_dict())
+    assert _names(tables["d", "t"]) == expected
+
+
+_NAMES = st.sampled_from("abcd")
+_OPERATIONS = st.one_of(
+    st.builds("RENAME COLUMN {} TO {}".format, _NAMES, _NAMES),
+    st.builds("CHANGE {} {} INT".format, _NAMES, _NAMES),
+    st.builds("ADD {} INT".format, _NAMES),
+    st.builds("DROP {}".format, _NAMES),
+)
+
+
+@given(st.lists(st.lists(_OPERATIONS, min_size=1, max_size=3), max_size=12))
+def test_no_record_has_two_names_of_one_column(statements: list[list[str]]) -> None:
+    """Avro refuses to read a record in which a field is there by its name and by an alias, or by two."""
+    tables = Tables()
+    tables.run("CREATE TABLE t (a INT, b INT)", SESSION)
+    records = [{"a", "b"}]
+    for operations in statements:
+        before = tables["d", "t"]
+        tables.run("ALTER TABLE t " + ", ".join(operations), SESSION)
+        state = tables["d", "t"]
+        if not isinstance(state, TableDefinition):
+            tables["d", "t"] = before  # the server refuses the statement
+            continue
+        records.append({column.name for column in state.columns})
+        if len(records[-1]) < len(state.columns):
+            tables["d", "t"] = before
+            del records[-1]
+            continue
+        for column in state.columns:
+            assert all(len(column.names & names) <= 1 for names in records)
+        every = [name for column in state.columns for name in column.names]
+        assert len(every) == len(set(every))
+
+
+def _names(state: State) -> str:
+    assert isinstance(state, TableDefinition)
+    columns = [
+        "<".join(filter(None, (one.name, ",".join(each.name for each in one.former))))
+        for one in state.columns
+    ]
+    return " ".join([*columns, *(f"-{name}" for name in state.gone)])
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("CREATE OR REPLACE TABLE t (x INT)", "x"),
+        ("CREATE OR REPLACE TABLE t LIKE o", "x"),
+        ("RENAME TABLE t TO o2, o TO t", "x"),
+        ("RENAME TABLE t TO o2, o2 TO t", "x<a -b"),
+        ("CREATE TABLE l LIKE t; RENAME TABLE t TO o2, l TO t", "x<a -b"),  # as gh-ost does it
+        ("DROP TABLE t; CREATE TABLE t (x INT)", "x"),
+    ],
+)
+def test_former_names_of_a_table_that_is_replaced(statement: str, expected: str) -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE o (x INT)", SESSION)
+    tables.run("CREATE TABLE t (a INT, b INT)", SESSION)
+    tables.run("ALTER TABLE t DROP b, RENAME COLUMN a TO x", SESSION)
+    for each in statement.split("; "):
+        tables.run(each, SESSION)
+    assert _names(tables["d", "t"]) == expected
+
+
+def test_a_column_that_is_renamed_again_and_again() -> None:
+    tables = Tables()
+    tables.run("CREATE TABLE t (c0 INT)", SESSION)
+    for number in range(300):
+        tables.run(f"ALTER TABLE t RENAME COLUMN c{number} TO c{number + 1}", SESSION)
+    state = tables["d", "t"]
+    assert isinstance(state, TableDefinition)
+    assert [each.name for each in state.columns[0].former] == [f"c{number}" for number in range(290, 300)]
+    assert state.gone == tuple(f"c{number}" for number in range(190, 290))
 
 
 def test_a_column_is_a_place_until_it_moves() -> None:

@@ -55,6 +55,48 @@ def test_names_do_not_differ_by_case_where_the_server_says_so():
         assert [column.name for column in found.definition.columns] == ["a"]
 
 
+@pytest.mark.parametrize("read_first", [True, False])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_what_is_read_again_keeps_former_names(read_first, epoch):
+    def read(epoch, position, *columns):
+        made = tuple(ColumnDefinition(i, name, "int") for i, name in enumerate(columns))
+        return replace(
+            entry("t", epoch, "bin.000001", position, None), definition=TableDefinition("d", "t", made)
+        )
+
+    catalog = Catalog()
+    catalog.add(read(0, 4, "a", "b"))
+    later = [read(epoch, 200, "b", "x"), read(epoch, 300, "b", "x"), read(epoch, 400, "y", "b")]
+    if read_first:
+        for each in later:
+            catalog.add(each)
+    place = SourcePosition(0, "bin.000001", 100)
+    catalog.apply("ALTER TABLE t RENAME COLUMN a TO x", Session("d"), place, whole=True)
+    if not read_first:
+        for each in later:
+            catalog.add(each)
+
+    def names(epoch, position):
+        state = catalog.find("d", "t", SourcePosition(epoch, "bin.000001", position)).definition
+        former = {column.name: [each.name for each in column.former] for column in state.columns}
+        return former, state.gone
+
+    assert names(0, 99) == ({"a": [], "b": []}, ())
+    assert names(0, 100) == ({"x": ["a"], "b": []}, ())
+    for position in (200, 250, 300, 399):
+        assert names(epoch, position) == ({"x": ["a"], "b": []}, ())
+    assert names(epoch, 400) == ({"y": [], "b": []}, ("a", "x"))
+    versions = catalog.apply(
+        "ALTER TABLE t RENAME COLUMN b TO x",
+        Session("d"),
+        SourcePosition(epoch, "bin.000001", 500),
+        whole=True,
+    )
+    (state,) = [SchemaVersion.from_bytes(one.to_bytes()).state for one in versions]
+    assert state.gone == ("a", "b")
+    assert [(column.name, column.former) for column in state.columns] == [("y", ()), ("x", ())]
+
+
 def test_a_definition_does_not_hold_before_what_may_have_altered_it():
     read = replace(
         entry("t", 0, "bin.000003", 4, "InnoDB"), altered_log_file="bin.000002", altered_position=700

@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import io
 import random
 
+import fastavro
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -588,6 +590,73 @@ def test_a_statement_is_in_the_character_set_of_its_client(client, raw, name):
         assert len(names(result)) == 2
     else:
         assert [table.name for table in result.state.quarantined] == ["shop.a"]
+
+
+def aliases(made_world, part="value"):
+    """The aliases that the schemas of the records of ``a`` have, by field."""
+    found = []
+    for key, value, _ in made_world.records("t.shop.a"):
+        schema = made_world.registry.schema(split_wire_format(value if part == "value" else key)[0])
+        fields = schema["fields"][0]["type"][1]["fields"] if part == "value" else schema["fields"]
+        found.append({field["name"]: field.get("aliases", []) for field in fields})
+    return found
+
+
+def test_a_renamed_column_has_its_former_names_as_aliases():
+    made = log(named=False).begin().insert("a", (1, "x")).commit()
+    insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO `text-1`")
+    varchar = "VARCHAR(100) CHARACTER SET utf8mb4"
+    insert_again(made, 3, f"ALTER TABLE a CHANGE `text-1` words {varchar}, RENAME COLUMN id TO number")
+    insert_again(made, 4, f"ALTER TABLE a MODIFY words {varchar} NOT NULL, ADD INDEX (number)")
+    catalog = [definition("a", "id", "note")]
+    result, cut = world(made, catalog=catalog), World(made.topic, catalog=catalog, cut_every=1)
+    cut.run()
+    assert (
+        aliases(result)
+        == aliases(cut)
+        == [
+            {"id": [], "note": []},
+            {"id": [], "text_x002D_1": ["note"]},
+            *[{"number": ["id"], "words": ["note", "text_x002D_1"]}] * 2,
+        ]
+    )
+    assert aliases(result, "key") == [{"id": []}, {"id": []}, {"number": ["id"]}, {"number": ["id"]}]
+    written = [split_wire_format(value) for _, value, _ in result.records("t.shop.a")]
+    newest = result.registry.schema(written[-1][0])
+    for number, (schema_id, body) in enumerate(written, 1):
+        schema = result.registry.schema(schema_id)
+        after = fastavro.schemaless_reader(io.BytesIO(body), schema, newest)["after"]
+        assert after == {"number": number, "words": "x"}
+
+
+def test_a_renamed_column_whose_name_the_log_tells():
+    made = log(named=True).query("ALTER TABLE a RENAME COLUMN old TO note")
+    result = world(insert_again(made, 1), catalog=[definition("a", "id", "old")])
+    assert aliases(result) == [{"id": [], "note": ["old"]}]
+
+
+def test_a_type_that_was_another_under_the_former_name():
+    made = log(named=False).query("ALTER TABLE a CHANGE id number INT, CHANGE note words VARCHAR(100)")
+    catalog = definition("a", "id", "note").definition
+    types = ("smallint", "varbinary(400)")
+    columns = tuple(
+        dataclasses.replace(column, column_type=type_, charset=None)
+        for column, type_ in zip(catalog.columns, types, strict=True)
+    )
+    catalog = dataclasses.replace(catalog, columns=columns, charset="utf8mb4")
+    entry = dataclasses.replace(definition("a", "id", "note"), definition=catalog)
+    result = world(insert_again(made, 1), catalog=[entry])
+    assert aliases(result) == [{"number": ["id"], "words": []}]
+
+
+@pytest.mark.parametrize(
+    "rule", [{"mask": "shop.a.note=***"}, {"mask": "shop.a.text=***"}, {"mask": "shop.a.%=***"}]
+)
+def test_a_column_that_a_rule_changes_under_one_of_its_names_has_no_alias(rule):
+    made = log(named=False).begin().insert("a", (1, "x")).commit()
+    insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text")
+    result = world(made, catalog=[definition("a", "id", "note")], selection={"columns": rule})
+    assert not any(any(fields.values()) for fields in aliases(result))
 
 
 @pytest.mark.parametrize("named", [True, False])
