@@ -45,6 +45,7 @@ from millrace.verify.tables import (
     Records,
     compare_tables,
     database_names,
+    sequence_names,
     table_names,
 )
 
@@ -307,6 +308,11 @@ def _with_topics(
             if not topics.isdisjoint(earlier) and selection.selects(database, table):
                 owners[topic_of(database, table)].append((database, table))
                 passed |= earlier.keys()
+        for sequence in sequence_names(connection, database):
+            topic = topic_of(database, sequence)
+            if topic in topics:
+                passed.add(topic)
+                _say(f"{database}.{sequence}: not compared: it is a sequence", err=True)
     known: dict[str, list[str]] = {}
     for topic, tables in owners.items():
         for database, table in tables:

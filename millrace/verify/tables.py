@@ -1,9 +1,10 @@
 """Compares row topics with the tables that they speak of.
 
 The records of a row topic are folded: by key, the last record wins and a delete removes; without a key, as a
-multiset. The result is compared with ``SELECT *``, each value in a form that both sides share
-(:func:`from_topic`, :func:`from_server`): numbers as numbers, times as the text that the server prints, texts
-as str, bytes as bytes.
+multiset. The result is compared with ``SELECT *``, of a system-versioned table with its history
+(``FOR SYSTEM_TIME ALL``), each value in a form that both sides share (:func:`from_topic`,
+:func:`from_server`): numbers as numbers, times as the text that the server prints, texts as str, bytes as
+bytes.
 
 A record that was written before a column was added lacks it; its value is then the column's default, which is
 what the server filled in.
@@ -138,21 +139,30 @@ class Comparison:
 
 
 def database_names(connection: MysqlConnection) -> list[str]:
-    """Return the databases that have tables."""
+    """Return the databases that have tables or sequences."""
     rows = connection.query(
         "SELECT DISTINCT table_schema AS name FROM information_schema.tables "
-        "WHERE table_type = 'BASE TABLE' ORDER BY 1",
+        "WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') ORDER BY 1",
         doing="list the databases",
     )
     return [row.text("name") for row in rows]
 
 
 def table_names(connection: MysqlConnection, database: str) -> list[str]:
-    """Return the base tables of a database."""
+    """Return the tables of a database that have rows of their own, system-versioned ones among them."""
+    return _names(connection, database, "BASE TABLE", "SYSTEM VERSIONED")
+
+
+def sequence_names(connection: MysqlConnection, database: str) -> list[str]:
+    """Return the sequences of a database, which MariaDB has."""
+    return _names(connection, database, "SEQUENCE")
+
+
+def _names(connection: MysqlConnection, database: str, *types: str) -> list[str]:
     rows = connection.query(
         "SELECT table_name AS name FROM information_schema.tables "
-        "WHERE table_schema = %s AND table_type = 'BASE TABLE' ORDER BY 1",
-        (database,),
+        "WHERE table_schema = %s AND table_type IN %s ORDER BY 1",
+        (database, types),
         doing="list the tables",
     )
     return [row.text("name") for row in rows]
@@ -189,6 +199,9 @@ def compare_tables(
     there = source_topics(admin_client(kafka), source)
     for table in tables:
         columns = _columns(connection, database, table)
+        versioned = _is_versioned(connection, database, table)
+        if versioned:
+            columns += _implied_period(connection, database, table, columns)
         part = Part() if part_of is None else part_of(table, columns)
         compared = [column for column in columns if column.name not in part.hidden]
         eras = history.of_table(database, table, [column.name for column in compared])
@@ -214,7 +227,7 @@ def compare_tables(
                     folder.add(*_json_row(json_rows, message, envelope, definition, part.hidden), era)
                 else:
                     folder.add(records.key_of(message), envelope, era)
-        rows = part.of_rows(columns, _select(connection, database, table, columns))
+        rows = part.of_rows(columns, _select(connection, database, table, columns, history=versioned))
         yield _compare(database, table, folder, rows, compared)
 
 
@@ -595,6 +608,40 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
     ]
 
 
+def _is_versioned(connection: MysqlConnection, database: str, table: str) -> bool:
+    if connection.flavour is not Flavour.MARIADB:
+        return False
+    rows = connection.query(
+        "SELECT 1 AS found FROM information_schema.tables "
+        "WHERE table_schema = %s AND table_name = %s AND table_type = 'SYSTEM VERSIONED'",
+        (database, table),
+        doing="look at a table",
+    )
+    return bool(rows)
+
+
+def _implied_period(
+    connection: MysqlConnection, database: str, table: str, columns: Sequence[Column]
+) -> list[Column]:
+    """Give the columns of a system-versioned table that it has, and the log, but information_schema has not.
+
+    None where the table names those of its period.
+    """
+    named = connection.query(
+        "SELECT 1 AS found FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = %s AND generation_expression = 'ROW START'",
+        (database, table),
+        doing="list the columns of a table",
+    )
+    if named:
+        return []
+    in_key = any(column.in_key for column in columns)
+    return [
+        Column("row_start", "timestamp", 6, computed=True),
+        Column("row_end", "timestamp", 6, in_key, computed=True),
+    ]
+
+
 def _fraction(column_type: str) -> int:
     """Give the digits below the second; MySQL 5.5 has neither them nor a column that tells them."""
     found = re.match(r"(?:datetime|timestamp|time)\((\d)\)", column_type)
@@ -662,10 +709,17 @@ def _literal(column: Column, definition: ColumnDefinition, text: str) -> Any:
 
 
 def _select(
-    connection: MysqlConnection, database: str, table: str, columns: Sequence[Column]
+    connection: MysqlConnection,
+    database: str,
+    table: str,
+    columns: Sequence[Column],
+    *,
+    history: bool = False,
 ) -> Iterator[Row]:
     expressions = ", ".join(column.expression for column in columns)
     query = f"SELECT {expressions} FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
+    if history:
+        query += " FOR SYSTEM_TIME ALL"
     for row in _printed(connection, query):
         yield tuple(from_server(column, text) for column, text in zip(columns, row, strict=True))
 

@@ -127,6 +127,61 @@ def copy_with_another_byte(world, folder):
     return folder, position
 
 
+VERSIONED = """
+CREATE TABLE implied (id INT PRIMARY KEY, x INT) WITH SYSTEM VERSIONING;
+CREATE TABLE bare (x INT) WITH SYSTEM VERSIONING;
+CREATE TABLE named (id INT PRIMARY KEY, s TIMESTAMP(6) GENERATED ALWAYS AS ROW START,
+  e TIMESTAMP(6) GENERATED ALWAYS AS ROW END INVISIBLE, PERIOD FOR SYSTEM_TIME (s, e), x INT)
+  WITH SYSTEM VERSIONING;
+CREATE TABLE emptied LIKE implied;
+CREATE TABLE had (id INT PRIMARY KEY, x INT) WITH SYSTEM VERSIONING;
+CREATE SEQUENCE numbers START WITH 100 CACHE 10;
+INSERT INTO implied VALUES (1, 1), (2, 2), (3, 3);
+INSERT INTO bare VALUES (1), (1), (2);
+INSERT INTO named (id, x) VALUES (1, 1), (2, 2);
+INSERT INTO emptied VALUES (1, 1);
+INSERT INTO had VALUES (1, 1), (2, 2);
+UPDATE implied SET x = 10 WHERE id = 1;
+UPDATE bare SET x = 10 WHERE x = 1 LIMIT 1;
+UPDATE named SET x = 10 WHERE id = 1;
+UPDATE emptied SET x = 10;
+UPDATE had SET x = 10 WHERE id = 1;
+DELETE FROM implied WHERE id = 2;
+DELETE FROM bare WHERE x = 2;
+DELETE FROM named WHERE id = 2;
+DELETE HISTORY FROM emptied;
+ALTER TABLE had DROP SYSTEM VERSIONING;
+UPDATE had SET x = 11 WHERE id = 1;
+DO (SELECT NEXTVAL(numbers));
+ALTER SEQUENCE numbers RESTART 500;
+"""
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_system_versioned_tables_and_sequences(world):
+    """Topics have the rows of the past as well; a sequence is named, and not compared."""
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        run(world, VERSIONED)
+        names = {name: f"{world.database}.{name}" for name in ("implied", "bare", "named", "emptied", "had")}
+        done = world.command("verify", "rows", text=True)
+    for name, (records, rows) in {
+        "implied": (7, 4),  # 3 inserts, an update and its row of the past, the two records of a delete
+        "bare": (6, 4),  # a delete is an update
+        "named": (6, 3),
+        "emptied": (4, 1),
+        "had": (5, 2),
+    }.items():
+        assert f"{names[name]}: {records} records, {rows} rows: equal" in done.stdout
+    changes = [(record["op"], record["after"]) for record in world.rows("implied")]
+    assert [op for op, _ in changes] == ["c", "c", "c", "u", "c", "d", "c"]
+    assert changes[4][1]["row_end"] == changes[3][1]["row_start"]
+    found = world.messages(world.topics.table(world.database, "implied"))
+    assert {tuple(deserialize(world.registry, each.key())) for each in found} == {("id", "row_end")}
+    assert [record["after"]["next_not_cached_value"] for record in world.rows("numbers")] == [110]
+    assert done.stderr == f"{world.database}.numbers: not compared: it is a sequence\n"
+
+
 PEOPLE = """
 CREATE TABLE people (id INT PRIMARY KEY, name VARCHAR(50), mail VARCHAR(50), born DATE, size DECIMAL(5,2));
 CREATE TABLE secrets (id INT PRIMARY KEY, word VARCHAR(50));
