@@ -35,13 +35,15 @@ def last_whole(
     return None
 
 
-def last_before(settings: KafkaSettings, topic: str, offset: int) -> Record | None:
-    """Give the last committed record before an offset; None if there is none any more."""
+def last_before(
+    settings: KafkaSettings, topic: str, offset: int, wanted: Callable[[Record], bool] = lambda _: True
+) -> Record | None:
+    """Give the last committed record before an offset that is ``wanted``; None if there is none any more."""
     low, end = oldest_offset(settings, topic), offset
     stride = 1
     while end > low:
         start = max(low, end - stride)
-        found = _last(records_between(settings, topic, start, end))
+        found = _last(filter(wanted, records_between(settings, topic, start, end)))
         if found is not None:
             return found
         end, stride = start, stride * 8

@@ -44,6 +44,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
+from millrace.stage import Record
 from services.rowmapper.app import RowMapper, assembled
 from services.rowmapper.snapshot_topic import end_of
 
@@ -115,8 +116,14 @@ def _redrive(
 ) -> None:
     """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
     stop, events = service.stop, parts.topics.events
-    last = last_before(service.settings.kafka, events, parts.stage.next_offset)
-    parts.publisher.binder.trust_later(None if last is None else end_of(parts.deserialize, last))
+    kafka = service.settings.kafka
+
+    def payload_of(key: bytes, offset: int) -> Record | None:
+        return last_before(kafka, events, offset, lambda record: record.key == key)
+
+    last = last_before(kafka, events, parts.stage.next_offset)
+    reached = None if last is None else end_of(parts.deserialize, last, payload_of)
+    parts.publisher.binder.trust_later(reached)
     for entry in parts.publisher.quarantine.tables:
         if entry.name not in names:
             continue

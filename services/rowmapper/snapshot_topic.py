@@ -12,6 +12,7 @@ from millrace.avro.registry import without_prefix
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.avro.snapshots import SnapshotMerged
 from millrace.binlog.errors import BinlogError
+from millrace.binlog.events import XidEvent
 from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.continuity import topic_ids
@@ -157,8 +158,16 @@ def _start_of(record: Record) -> SourcePosition | None:
     return SourcePosition(key.epoch, key.log_file, key.position)
 
 
-def end_of(deserialize: EventDeserializer, record: Record) -> SourcePosition | None:
-    """Say where an event ends; where that does not show, where it starts."""
+def end_of(
+    deserialize: EventDeserializer,
+    record: Record,
+    payload_of: Callable[[bytes, int], Record | None] = lambda _key, _offset: None,
+) -> SourcePosition | None:
+    """Say where an event ends; where that does not show, where it starts.
+
+    Inside a transaction payload only the last event, XID, is known to end with it. ``payload_of`` finds the
+    payload's own record, by its key and an offset before which it is.
+    """
     start = _start_of(record)
     if start is None or HEADER_CHUNK in dict(record.headers or ()):
         return start
@@ -166,6 +175,12 @@ def end_of(deserialize: EventDeserializer, record: Record) -> SourcePosition | N
         event = deserialize(record.value or b"")
         if event.artificial:
             return start  # it is in no file, and takes no room there
+        if event.sub_index:
+            payload = None
+            if isinstance(event.event, XidEvent):
+                key = replace(EventKey.parse(record.key or b""), sub_index=0)
+                payload = payload_of(key.encode(), record.offset)
+            return start if payload is None else end_of(deserialize, payload)
         return start._replace(position=start.position + event.header.event_size)
     except (BinlogError, ValueError):
         return start

@@ -32,6 +32,7 @@ from millrace.kafka.exactly_once import Committer, run_stage
 from millrace.kafka.input import InputReader
 from millrace.kafka.producer import CommitPolicy, TransactionalProducer
 from millrace.kafka.read import read_topic
+from millrace.kafka.search import last_before
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.local import Kafka
@@ -42,7 +43,7 @@ from millrace.stage import Output, Record
 from tests.chaos.lost_tail import cut_marker
 from tests.shared import environment_with
 
-from .output import send
+from .output import send, wait_until_decided
 
 
 @pytest.fixture
@@ -517,6 +518,24 @@ def test_an_event_of_5_mb_in_chunks(settings: KafkaSettings, topics: Topics, adm
                 wholes.append(joiner.feed(message.key, header, message.value, message.offset))
     assert wholes[-1] == value
     assert len(wholes) == 5
+
+
+def test_the_last_record_before_another(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:
+    create(admin, topics)
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        for number in range(30):
+            send(producer, topics.raw, b"key %d" % (number % 20), b"%d" % number)
+        producer.commit(b"done")
+    wait_until_decided(admin, topics.raw)
+    found = [
+        last_before(settings, topics.raw, offset, lambda record: record.key == b"key 3")
+        for offset in (30, 23, 3)
+    ]
+    assert [record and record.value for record in found] == [b"23", b"3", None]
+    last = last_before(settings, topics.raw, 30)
+    assert last is not None
+    assert last.value == b"29"
 
 
 def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics, admin: AdminClient) -> None:

@@ -1,5 +1,7 @@
 """Logs made event by event: transactions on tables with an integer key and a text."""
 
+from contextlib import contextmanager
+
 from millrace.binlog.columns import Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata
 from millrace.binlog.columns.metadata import (
@@ -15,6 +17,7 @@ from millrace.binlog.events import (
     QueryEvent,
     StatusVariables,
     TableMapEvent,
+    TransactionPayloadEvent,
     UpdateRowsEvent,
     WriteRowsEvent,
     WriteRowsEventV1,
@@ -45,14 +48,29 @@ class Log:
         self.position = 4
         self.gno = 0
         self.ids = {}
+        self._sub_index = 0
+        """Of the next event, where it is inside a payload; else 0."""
 
-    def event(self, event):
+    def event(self, event, size=100):
         header = EventHeader(
-            1_700_000_000 + self.position, int(event.event_type), 1, 100, self.position + 100
+            1_700_000_000 + self.position, int(event.event_type), 1, size, self.position + size
         )
-        self.topic.add(BinlogEvent(header, event), self.epoch, self.log_file, self.position, 0)
-        self.position += 100
+        place = self.log_file, self.position, self._sub_index
+        self.topic.add(BinlogEvent(header, event), self.epoch, *place)
+        if self._sub_index:
+            self._sub_index += 1
+        else:
+            self.position += size
         return self
+
+    @contextmanager
+    def payload(self):
+        """Let what is logged meanwhile be inside a payload, whose own record has none of it."""
+        start = self.position
+        self.event(TransactionPayloadEvent(0, 0, b""), 300)
+        self.position, end, self._sub_index = start, self.position, 1
+        yield
+        self.position, self._sub_index = end, 0
 
     def gtid(self):
         self.gno += 1

@@ -37,6 +37,15 @@ def dead_letters(made_world, start=0):
             yield DeadLetterRecord(at, 1, DeadLetter(**deserialize(made_world.registry, whole)))
 
 
+def reached(records):
+    """Where the last of some events ends, as a row mapper that redrives finds it."""
+
+    def payload_of(key, offset):
+        return next(each for each in reversed(records) if each.key == key and each.offset < offset)
+
+    return end_of(EventDeserializer(), records[-1], payload_of)
+
+
 def redriven(made_world, found=None):
     """Start a row mapper that redrives the first table that is quarantined."""
     stage, ledger = made_world.start(), made_world.ledger
@@ -49,7 +58,7 @@ def redriven(made_world, found=None):
     ledger.commit(stage)
     publisher = stage._publisher
     read = [record for record in made_world.events.records if record.offset < stage.next_offset]
-    publisher.binder.trust_later(end_of(EventDeserializer(), read[-1]))
+    publisher.binder.trust_later(reached(read))
     (entry,) = publisher.quarantine.tables
     outcome = Redriven("shop.a")
     waiting = waiting_dead_letters(
@@ -133,6 +142,27 @@ def test_what_was_read_before_another_statement_is_used(read_again):
     result.catalog = [read_again(made, "id", "note")]
     assert redriven(result).failed is None
     assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
+
+
+def test_what_was_read_directly_after_a_compressed_transaction_is_used(read_again):
+    made = log(named=False).query("CREATE TABLE a (id INT, note VARCHAR(100) CHARACTER SET utf8mb4)")
+    made.query("ALTER TABLE a FROBNICATE").gtid()
+    with made.payload():
+        made.query("BEGIN").insert("a", (1, "x")).commit()
+    result = world(made, catalog=[])
+    result.catalog = [read_again(made, "id", "note")]
+    assert redriven(result).failed is None
+    assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
+
+
+def test_inside_a_payload_only_its_last_event_shows_where_it_ends():
+    made = log().gtid()
+    start = made.position
+    with made.payload():
+        made.query("BEGIN").insert("a", (1, "x"))
+        assert reached(made.topic.records).position == start
+        made.commit()
+    assert reached(made.topic.records).position == made.position == start + 300
 
 
 @pytest.mark.parametrize("statement", ["RENAME COLUMN note TO text", "FROBNICATE"])
