@@ -6,6 +6,7 @@ import os
 import re
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -19,7 +20,9 @@ PACKING_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdE
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _SKIPPED: Final = b"\x2a\x4d\x18"
-_SKIPPED_HEADER, _BLOCK_HEADER, _REPEATED = 8, 3, 1
+_FRAME_START, _SKIPPED_HEADER, _BLOCK_HEADER, _CHECKSUM, _REPEATED = 5, 8, 3, 4, 1
+_LARGEST_BLOCK: Final = 1 << 17
+_GZIP_STEP: Final = 1 << 12
 _PACKED: Final = (".gz", ".zst", ".zstd")
 
 _LOG_NAME: Final = re.compile(r"[^./\\][^/\\]*\.[0-9]+")
@@ -74,21 +77,46 @@ def unpacked(raw: io.BufferedReader) -> BinaryIO:
     """
     head = raw.peek(len(_ZSTD))
     if head.startswith(_GZIP):
-        return cast("BinaryIO", _Gunzipped(raw))
+        file = gzip.GzipFile(fileobj=raw)
+        return cast("BinaryIO", _Unpacked(lambda: file.read1(_GZIP_STEP)))
     if head.startswith(_ZSTD):
-        return cast("BinaryIO", _Unzstd(raw))
+        return cast("BinaryIO", _Unpacked(_Unzstd(raw).read_block))
     return raw
 
 
-class _Gunzipped:
-    """A gzip file; where it is cut short, what there is of it is read before that is an error."""
+class _Unpacked:
+    """What a packed file holds; of one that is damaged or cut short, what is before that is read first.
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self._file = gzip.GzipFile(fileobj=raw)
+    ``step`` gives the next bytes, none at the end. What it has unpacked by the time that it raises is lost,
+    so it should take little at a time.
+    """
+
+    def __init__(self, step: Callable[[], bytes]) -> None:
+        self._step = step
+        self._rest = b""
+        self._error: Exception | None = None
 
     def read(self, size: int) -> bytes:
-        """Read up to ``size`` bytes; none at the end."""
-        return self._file.read1(size)
+        """Read ``size`` bytes, fewer only where that is all there is; none at the end."""
+        parts, missing = [], size
+        while missing:
+            part, self._rest = self._rest or self._next(), b""
+            if not part:
+                break
+            parts.append(part[:missing])
+            self._rest = part[missing:]
+            missing -= len(parts[-1])
+        if not parts and self._error is not None:
+            raise self._error
+        return b"".join(parts)
+
+    def _next(self) -> bytes:
+        if self._error is None:
+            try:
+                return self._step()
+            except PACKING_ERRORS as error:
+                self._error = error
+        return b""
 
 
 class _Unzstd:
@@ -99,68 +127,74 @@ class _Unzstd:
         source = cast("BinaryIO", self._frames)  # the stubs want a file; what is needed is its read method
         self._file = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
 
-    def read(self, size: int) -> bytes:
-        """Read up to ``size`` bytes; none at the end. Raises EOFError where the last frame is cut short."""
-        data = self._file.read(size)
+    def read_block(self) -> bytes:
+        """Read what a block holds; none at the end. Raises EOFError where the last frame is cut short."""
+        data = self._file.read1(_LARGEST_BLOCK)
         if not data and not self._frames.whole:
             raise EOFError("compressed file ended before the end of its last frame")
         return data
 
 
 class _Frames:
-    """Follows the frames and blocks of zstd data while it is read, by the sizes that they say (RFC 8878).
+    """Gives zstd data block by block, by the sizes that its frames and blocks say (RFC 8878).
 
-    The library that unpacks them takes an end within a frame for the end of the data.
+    The library that unpacks them takes an end within a frame for the end of the data. Of what it is given at
+    once it gives nothing if some of it is damaged.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
-        self._head = b""
-        self._skip = 0
-        self._in_frame = self._checksum = False
+        self._begin = self._frame
+        self._left = 0
+        self._checksum = self._is_cut = False
 
     @property
     def whole(self) -> bool:
         """Whether what was read ends with a frame."""
-        return not (self._in_frame or self._head or self._skip)
+        return not (self._is_cut or self._left) and self._begin == self._frame
 
     def read(self, size: int) -> bytes:
-        """Read up to ``size`` bytes, packed as they are."""
-        data = self._raw.read(size)
-        skipped = min(self._skip, len(data))
-        self._skip -= skipped
-        if skipped < len(data):
-            self._follow(self._head + data[skipped:])
-        return data
+        """Read up to ``size`` bytes, packed as they are, of one block."""
+        head = b"" if self._left else self._begin()
+        data = self._raw.read(min(size - len(head), self._left))
+        self._left -= len(data)
+        return head + data
 
-    def _follow(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            size = self._block(data, at) if self._in_frame else self._frame(data, at)
-            if size == 0:
-                break
-            at += size
-        self._head = data[at:]
-        self._skip = max(0, at - len(data))
+    def _head(self, size: int) -> bytes:
+        head = self._raw.read(size)
+        self._is_cut |= 0 < len(head) < size
+        return head
 
-    def _frame(self, data: bytes, at: int) -> int:
-        """Give the size of a frame's header, or of a whole frame to skip; 0 where more is needed to tell."""
-        if len(data) - at < _SKIPPED_HEADER:
-            return 0
-        if data[at + 1 : at + 4] == _SKIPPED and data[at] >> 4 == 5:
-            return _SKIPPED_HEADER + int.from_bytes(data[at + 4 : at + 8], "little")
-        flags = data[at + 4]
+    def _frame(self) -> bytes:
+        """Read the head of a frame."""
+        head = self._head(_FRAME_START)
+        if len(head) < _FRAME_START:
+            return head
+        if head[1:4] == _SKIPPED and head[0] >> 4 == 5:
+            head += self._raw.read(_SKIPPED_HEADER - _FRAME_START)
+            self._is_cut = len(head) < _SKIPPED_HEADER
+            self._left = int.from_bytes(head[4:], "little")
+            return head
+        flags = head[4]
         single, self._checksum = flags >> 5 & 1, bool(flags >> 2 & 1)
-        self._in_frame = True
-        return 6 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+        self._left = 1 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+        self._begin = self._block
+        return head
 
-    def _block(self, data: bytes, at: int) -> int:
-        """Give the size of a block and, after the last, of the checksum; 0 where more is needed to tell."""
-        if len(data) - at < _BLOCK_HEADER:
-            return 0
-        head = int.from_bytes(data[at : at + _BLOCK_HEADER], "little")
-        size = _BLOCK_HEADER + (1 if head >> 1 & 3 == _REPEATED else head >> 3)
-        if head & 1:
-            self._in_frame = False
-            size += 4 * self._checksum
-        return size
+    def _block(self) -> bytes:
+        """Read the head of a block."""
+        head = self._head(_BLOCK_HEADER)
+        if len(head) < _BLOCK_HEADER:
+            return head
+        described = int.from_bytes(head, "little")
+        self._left = 1 if described >> 1 & 3 == _REPEATED else described >> 3
+        if described & 1:
+            self._begin = self._end if self._checksum else self._frame
+        return head
+
+    def _end(self) -> bytes:
+        """Read a frame's checksum."""
+        checksum = self._head(_CHECKSUM)
+        if checksum:
+            self._begin = self._frame
+        return checksum

@@ -5,7 +5,10 @@ import io
 import json
 import threading
 import time
+import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,11 +16,13 @@ import zstandard
 from click.testing import CliRunner, Result
 
 from millrace.binlog.errors import TruncatedError
+from millrace.binlog.file import MAGIC
 from millrace.binlog_command.inputs import FileInput, find_files
 from millrace.binlog_command.records import RawEvent
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.topic import TopicInput
 from millrace.cli import main
+from millrace.log_files import unpacked
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -82,6 +87,50 @@ def test_a_compressed_file_cut_short_gives_what_there_is(tmp_path: Path) -> None
     assert outcome.exit_code == 1
     assert outcome.stdout.count("\n") > 20
     assert outcome.stderr.startswith(f"error: {packed} at ")
+
+
+def gzip_blocks(data: bytes) -> bytes:
+    pack = zlib.compressobj(wbits=31)
+    return pack.compress(data) + pack.flush(zlib.Z_FULL_FLUSH)
+
+
+def zstd_blocks(data: bytes) -> bytes:
+    pack = zstandard.ZstdCompressor().compressobj()
+    return pack.compress(data) + pack.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+
+
+@pytest.mark.parametrize("pack", [gzip_blocks, zstd_blocks])
+@pytest.mark.parametrize("copies", [1, 10, 100])
+def test_events_before_damage_in_a_compressed_file_are_given(pack, copies, tmp_path: Path) -> None:
+    data = MYSQL.read_bytes()
+    whole = data + data[len(MAGIC) :] * (copies - 1)
+    path = tmp_path / "log.000001"
+    path.write_bytes(pack(whole) + b"\xff" * 100)  # a block of a type that there is not
+    found: list[RawEvent] = []
+    with pytest.raises(TruncatedError, match="the file cannot be unpacked further: "):
+        found.extend(events(FileInput([str(path)])))
+    given = b"".join(event.data for event in found)
+    assert whole[len(MAGIC) :].startswith(given)
+    assert len(whole) - len(given) < (4 << 10 if pack is gzip_blocks else 100)
+
+
+def test_a_zstd_file_cut_anywhere() -> None:
+    """Where a frame ends it may be whole; a frame of another kind is passed over."""
+    texts = b"first" * 50, b"", b"second"
+    frames = [
+        zstandard.ZstdCompressor(write_checksum=index != 1).compress(t) for index, t in enumerate(texts)
+    ]
+    frames.insert(1, b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc")
+    whole = b"".join(frames)
+    ends = set(accumulate(map(len, frames)))
+    for size in range(4, len(whole) + 1):
+        read = unpacked(io.BufferedReader(io.BytesIO(whole[:size]))).read
+        given = b""
+        with nullcontext() if size in ends else pytest.raises(EOFError, match="before the end of its last"):
+            while data := read(7):
+                given += data
+        assert b"".join(texts).startswith(given)
+    assert given == b"".join(texts)
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
