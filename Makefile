@@ -39,7 +39,7 @@ test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them 
 test-slow: $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow $(ARGS)
 
-check: $(KERNEL) ## What to run while working: style, types and unit tests, in two minutes
+check: $(KERNEL) ## What to run while working: style, types and unit tests, in some three minutes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
 
