@@ -387,11 +387,71 @@ cdef bint cut_checksum(Source* source, bytes data) except -1:
     return True
 
 
-cdef class EventRecordWriter:
+cdef class PlannedLog:
+    """What a log is read by: plans of its format, by type code, and where its transaction stands.
+
+    ``plans(log_format)`` gives of each type None, or (layout, role, post-header length, fields, …); what follows is
+    for :meth:`_use_names`.
+    """
+
+    cdef object _make_plans
+    cdef Plan _plans[256]
+    cdef object _format
+    cdef object _codecs
+    cdef bint _checksums
+    cdef object _decode_table_map
+    cdef Tracker _tracker
+
+    # What comes again and again: by its bytes on the wire, what the reference made of it.
+    cdef dict _table_maps
+    cdef dict _statuses
+
+    def standing(self) -> tuple:
+        """Give where the transaction stands, as the TransactionTracker does."""
+        return self._tracker.standing()
+
+    cdef bint _use_stream(self, stream) except -1:
+        """Use the format of a stream; False where the reference must read it."""
+        log_format = stream.format
+        if log_format is None or log_format.header_length != HEADER_LENGTH or stream.encryption is not None:
+            return False
+        if log_format is not self._format:
+            if log_format.codecs is not self._codecs:
+                self._use_codecs(log_format)
+            self._checksums = log_format.checksum == 1
+            self._format = log_format
+        return True
+
+    cdef int _use_codecs(self, log_format) except -1:
+        cdef int code
+        plans = self._make_plans(log_format)
+        self._format = self._codecs = None
+        for code in range(256):
+            self._plans[code].layout = LAYOUT_NONE
+            if plans[code] is None:
+                continue
+            layout, role, known, fields, *names = plans[code]
+            if not 0 <= known < 256:
+                raise ValueError("an event that has no plan")
+            self._use_names(code, fields, names)
+            self._plans[code].role, self._plans[code].known = role, known
+            self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
+            self._plans[code].layout = layout
+            if layout == LAYOUT_TABLE_MAP:
+                self._decode_table_map = log_format.codecs[code][0]
+        self._table_maps.clear()
+        self._codecs = log_format.codecs
+        return 0
+
+    cdef int _use_names(self, int code, fields, names) except -1:
+        """Take what a plan has of an event beside how it is read."""
+        raise NotImplementedError
+
+
+cdef class EventRecordWriter(PlannedLog):
     """Makes records of the events topic of raw events, as long as these are of the ordinary kinds.
 
-    ``plans(log_format)`` gives what is needed to read a log of that format: per type code None, or (layout,
-    role, post-header length, fields, the type's name, the union's branch).
+    ``plans`` are those of :class:`PlannedLog`, followed by the type's name and the union's branch.
     ``variables`` does so for the status variables: (code, fields). ``write_text``, ``write_table_map`` and
     ``write_variables`` are the reference's, for what is not plain, and give bytes of Avro.
 
@@ -402,34 +462,23 @@ cdef class EventRecordWriter:
     cdef readonly Py_ssize_t taken_bytes
     cdef readonly Py_ssize_t written_bytes
 
-    cdef object _make_plans
     cdef object _write_text
     cdef object _write_table_map
     cdef object _write_variables
     cdef bytes _prefix
-    cdef Plan _plans[256]
     cdef list _names
     cdef list _branches
     cdef Variable _variables[256]
     cdef int _variable_count
     cdef Output _out
 
-    # The log's format, and where it is read.
-    cdef object _format
-    cdef object _codecs
-    cdef bint _checksums
-    cdef object _decode_table_map
+    # Where the log is read.
     cdef object _scope
     cdef bytes _log_file_text
     cdef int64_t _epoch
 
-    # What comes again and again: by its bytes on the wire, what the reference made of it.
-    cdef dict _table_maps
-    cdef dict _statuses
     cdef object _last_table_map
     cdef bytes _last_table
-
-    cdef Tracker _tracker
 
     def __dealloc__(self):
         free(self._out.data)
@@ -459,33 +508,8 @@ cdef class EventRecordWriter:
 
     # -- the log and the transaction -------------------------------------------------------------------
 
-    cdef int _use_format(self, log_format) except -1:
-        if log_format.codecs is not self._codecs:
-            self._use_codecs(log_format)
-        self._checksums = log_format.checksum == 1
-        self._format = log_format
-        return 0
-
-    cdef int _use_codecs(self, log_format) except -1:
-        cdef int code
-        plans = self._make_plans(log_format)
-        self._format = self._codecs = None
-        for code in range(256):
-            self._plans[code].layout = LAYOUT_NONE
-            plan = plans[code]
-            if plan is None:
-                continue
-            layout, role, known, fields, name, branch = plan
-            if not 0 <= known < 256:
-                raise ValueError("an event that has no plan")
-            self._plans[code].layout, self._plans[code].role = layout, role
-            self._plans[code].known = known
-            self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
-            self._names[code], self._branches[code] = name, branch
-            if layout == LAYOUT_TABLE_MAP:
-                self._decode_table_map = log_format.codecs[code][0]
-        self._table_maps.clear()
-        self._codecs = log_format.codecs
+    cdef int _use_names(self, int code, fields, names) except -1:
+        self._names[code], self._branches[code] = names
         return 0
 
     cdef int _use_scope(self, tuple scope) except -1:
@@ -495,10 +519,6 @@ cdef class EventRecordWriter:
         self._log_file_text = self._write_text(log_file)
         self._scope = scope
         return 0
-
-    def standing(self) -> tuple:
-        """Give where the transaction stands, as the TransactionTracker does."""
-        return self._tracker.standing()
 
     # -- the batch -------------------------------------------------------------------------------------
 
@@ -512,11 +532,8 @@ cdef class EventRecordWriter:
         """
         cdef Py_ssize_t count = len(records)
         self.taken_bytes = self.written_bytes = 0
-        log_format = stream.format
-        if log_format is None or log_format.header_length != HEADER_LENGTH or stream.encryption is not None:
+        if not self._use_stream(stream):
             return index
-        if log_format is not self._format:
-            self._use_format(log_format)
         if scope != self._scope:
             self._use_scope(scope)
         if not self._tracker.use(standing):
@@ -919,12 +936,11 @@ cdef Form STEP = Form(
 cdef tuple ENDINGS = (None, TransactionEnd.COMMIT, TransactionEnd.ROLLBACK)
 
 
-cdef class LogRecordMaker:
+cdef class LogRecordMaker(PlannedLog):
     """Makes records of the events of a log, as long as these are of the ordinary kinds.
 
-    ``record`` is millrace.binlog_command.records.LogRecord. ``plans(log_format)`` gives what is needed to read a log
-    of that format: per type code None, or (layout, role, post-header length, fields, class of the event, names of
-    the fields, what each has where it is absent).
+    ``record`` is millrace.binlog_command.records.LogRecord. ``plans`` are those of :class:`PlannedLog`, followed by
+    the class of the event, the names of the fields, and what each has where it is absent.
 
     What is taken is read so strictly that, encoded, it has the same bytes; it is marked as ``exact``.
 
@@ -934,19 +950,9 @@ cdef class LogRecordMaker:
     cdef readonly object gtid
 
     cdef object _record
-    cdef object _make_plans
-    cdef Plan _plans[256]
     cdef list _forms
     cdef list _absent
-    cdef object _format
-    cdef object _codecs
-    cdef bint _checksums
-    cdef object _decode_table_map
     cdef object _file
-    cdef Tracker _tracker
-    # What comes again and again: by its bytes on the wire, what the reference made of it.
-    cdef dict _table_maps
-    cdef dict _statuses
 
     def __init__(self, type record not None, plans):
         if not issubclass(record, tuple) or record.__basicsize__ != tuple.__basicsize__:
@@ -956,36 +962,11 @@ cdef class LogRecordMaker:
         self._tracker = Tracker()
         self._table_maps, self._statuses = {}, {}
 
-    def standing(self) -> tuple:
-        """Give where the transaction stands, as the TransactionTracker does."""
-        return self._tracker.standing()
-
-    cdef int _use_format(self, log_format) except -1:
-        if log_format.codecs is not self._codecs:
-            self._use_codecs(log_format)
-        self._checksums = log_format.checksum == 1
-        self._format = log_format
-        return 0
-
-    cdef int _use_codecs(self, log_format) except -1:
-        cdef int code
-        plans = self._make_plans(log_format)
-        self._format = self._codecs = None
-        for code in range(256):
-            self._plans[code].layout = LAYOUT_NONE
-            if plans[code] is None:
-                continue
-            layout, role, known, fields, kind, names, absent = plans[code]
-            if not 0 <= known < 256 or not len(fields) == len(names) == len(absent):
-                raise ValueError("an event that has no plan")
-            self._forms[code], self._absent[code] = Form(kind, names), absent
-            self._plans[code].role, self._plans[code].known = role, known
-            self._plans[code].count = take_fields(self._plans[code].fields, MOST_FIELDS, fields)
-            self._plans[code].layout = layout
-            if layout == LAYOUT_TABLE_MAP:
-                self._decode_table_map = log_format.codecs[code][0]
-        self._table_maps.clear()
-        self._codecs = log_format.codecs
+    cdef int _use_names(self, int code, fields, names) except -1:
+        kind, names, absent = names
+        if not len(fields) == len(names) == len(absent):
+            raise ValueError("an event that has no plan")
+        self._forms[code], self._absent[code] = Form(kind, names), absent
         return 0
 
     def take(self, list events not None, Py_ssize_t index, Py_ssize_t most, str path not None, str file not None,
@@ -999,11 +980,8 @@ cdef class LogRecordMaker:
         cdef list made = []
         cdef Py_ssize_t end = min(len(events), index + most)
         self.gtid = gtid
-        log_format = stream.format
-        if log_format is None or log_format.header_length != HEADER_LENGTH or stream.encryption is not None:
+        if not self._use_stream(stream):
             return made
-        if log_format is not self._format:
-            self._use_format(log_format)
         if self._file is None or file != self._file:
             self._tracker.use_file(file)
             self._file = file
