@@ -30,11 +30,17 @@ __all__ = [
     "TransactionEnd",
     "TransactionStep",
     "TransactionTracker",
+    "codes_of",
     "role_of_statement",
 ]
 
 ROLES: Final = {code: EVENTS[code].event_class.role if code in EVENTS else Event.role for code in range(256)}
 """The role of each type of event, by its code."""
+
+
+def codes_of(*roles: Role) -> frozenset[int]:
+    """Give the codes of the types of events that have one of some roles."""
+    return frozenset(code for code, role in ROLES.items() if role in roles)
 
 
 class TransactionEnd(Enum):

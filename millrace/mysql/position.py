@@ -22,7 +22,7 @@ from typing import Final
 from millrace.binlog.checksum import CHECKSUM_LENGTH, checksum_matches
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.header import HEADER_LENGTH
+from millrace.binlog.header import FIRST_POSITION, HEADER_LENGTH
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.mysql.errors import GapError, ProtocolError
 from millrace.mysql.names import log_file_name
@@ -42,7 +42,6 @@ _GTID_LIST = int(EventType.MARIADB_GTID_LIST_EVENT)
 _SPECIAL = frozenset((_ROTATE, _FORMAT_DESCRIPTION, _HEARTBEAT, _HEARTBEAT_V2, _GTID_LIST))
 
 _MASK = 0xFFFFFFFF
-_FIRST_POSITION = 4
 _U64 = struct.Struct("<Q")
 _GREATEST = 1 << 62
 """No file is longer, and what comes after still fits a long of Avro."""
@@ -143,7 +142,7 @@ def _ahead(position: int, end: int) -> int | None:
     So it is where that would be half of the 32 bits or more, unless the file does not go back that far.
     """
     ahead = (end - position) & _MASK
-    return ahead if ahead < 1 << 31 or position + ahead <= _MASK + _FIRST_POSITION else None
+    return ahead if ahead < 1 << 31 or position + ahead <= _MASK + FIRST_POSITION else None
 
 
 def _checked(position: int) -> int:

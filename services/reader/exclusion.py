@@ -13,7 +13,7 @@ from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import FLAGS_OFFSET, HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.state import LogFormat
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.contract import HEADER_EXCLUDED
 from millrace.runtime.errors import UserError
@@ -27,7 +27,7 @@ EXCLUDED: Final = (HEADER_EXCLUDED, b"1")
 _TABLE_MAP: Final = int(EventType.TABLE_MAP_EVENT)
 _PAYLOAD: Final = int(EventType.TRANSACTION_PAYLOAD_EVENT)
 _STATEMENTS: Final = frozenset((int(EventType.ROWS_QUERY_LOG_EVENT), int(EventType.ANNOTATE_ROWS_EVENT)))
-_ROWS: Final = frozenset(int(code) for code, role in ROLES.items() if role is Role.ROWS)
+_ROWS: Final = codes_of(Role.ROWS)
 
 LOOKED_AT: Final = _ROWS | _STATEMENTS | {_TABLE_MAP, _PAYLOAD}
 """Types of events that :meth:`RawExclusion.covers` must see."""

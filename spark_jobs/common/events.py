@@ -26,7 +26,7 @@ from millrace.binlog.events import (
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
 from spark_jobs.common.kafka import read_records
@@ -62,7 +62,7 @@ _READ_WHOLE: Final = CONTENT_TYPES | {
     EventType.FORMAT_DESCRIPTION_EVENT,
     EventType.PREVIOUS_GTIDS_LOG_EVENT,
     EventType.MARIADB_GTID_LIST_EVENT,
-    *(code for code, role in ROLES.items() if role in {Role.ROWS, Role.GTID, Role.ANONYMOUS_GTID}),
+    *codes_of(Role.ROWS, Role.GTID, Role.ANONYMOUS_GTID),
 }
 TABLE_MAP_POST_HEADER: Final = 8
 """Length of the post-header of table maps in the column ``definition``."""

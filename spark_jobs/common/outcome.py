@@ -16,7 +16,8 @@ from millrace.avro.registry import split_wire_format
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.transaction import codes_of
 from millrace.stage import OutputRecord, Record, records_of_columns
 from spark_jobs.common.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
@@ -33,9 +34,8 @@ _TOLD: Final = 100
 _NEAR: Final = 100
 """Records that may be held back."""
 
-_ENDS: Final = frozenset(bytes([code]) for code, role in ROLES.items() if role is Role.COMMIT)
-_TYPE_AT: Final = 4
-"""Types of events that end a transaction, and where an event has its type."""
+_ENDS: Final = codes_of(Role.COMMIT)
+"""Types of events that end a transaction."""
 
 _PREFIX: Final = 5
 """Bytes in front of a record: those of its schema's id."""
@@ -349,7 +349,7 @@ def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None
     """Give the place after the last commit in some records, if it is near their end."""
     for at in range(end, max(start, end - _NEAR), -1):
         value = records[at - 1].value
-        if value and value[_TYPE_AT : _TYPE_AT + 1] in _ENDS:
+        if value is not None and len(value) > TYPE_OFFSET and value[TYPE_OFFSET] in _ENDS:
             return at
     return None
 

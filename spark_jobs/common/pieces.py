@@ -8,7 +8,7 @@ decided in another: the topic is not divided between the two.
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeGuard
 
@@ -23,7 +23,7 @@ from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify, xid_text
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER
 from millrace.rowmapper.session import DEFINING
@@ -48,14 +48,14 @@ _MOST_XA_TEXT: Final = 1024
 """Bytes of an event that decides about an XA transaction: its id has 128 at the most, or so many digits."""
 
 
-def _codes(roles: Collection[Role]) -> list[str]:
-    return [f"{code:02X}" for code, role in ROLES.items() if role in roles]
+def _codes(*roles: Role) -> list[str]:
+    return [f"{code:02X}" for code in sorted(codes_of(*roles))]
 
 
-_BEGINS: Final = _codes(HEADING)
-_ENDS: Final = _codes({Role.COMMIT})
-_DESCRIBES: Final = _codes({Role.START})
-_PREPARES: Final = _codes({Role.PREPARE})
+_BEGINS: Final = _codes(*HEADING)
+_ENDS: Final = _codes(Role.COMMIT)
+_DESCRIBES: Final = _codes(Role.START)
+_PREPARES: Final = _codes(Role.PREPARE)
 _QUERIES: Final = [f"{code:02X}" for code in (EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT)]
 _DECISIONS: Final = {StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK}
 _DEFINES: Final = "(?i)" + "|".join(sorted(DEFINING))

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.header import TYPE_OFFSET
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.kafka.input import InputReader, committed_batches
@@ -49,9 +49,9 @@ _FIRST_RECORDS: Final = 100
 """Records of a log file among which its format description is."""
 
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_BEGINS: Final = frozenset(code for code, role in ROLES.items() if role in HEADING)
-_ENDS: Final = frozenset(code for code, role in ROLES.items() if role is Role.COMMIT)
-_DESCRIBES: Final = frozenset(code for code, role in ROLES.items() if role is Role.START)
+_BEGINS: Final = codes_of(*HEADING)
+_ENDS: Final = codes_of(Role.COMMIT)
+_DESCRIBES: Final = codes_of(Role.START)
 _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
 _TABLE_ID: Final = slice(19, 25)
 _MOST_TABLES: Final = 1000

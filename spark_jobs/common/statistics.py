@@ -42,7 +42,7 @@ from millrace.binlog.row_images import Payloads
 from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, StatementKind, classify
-from millrace.binlog.transaction import ROLES
+from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.binlog_command.row_kernel import counting
 from millrace.contract import ABANDONED, HEADER_MARKER
@@ -114,7 +114,7 @@ _READ: Final = frozenset(
         EventType.ROWS_QUERY_LOG_EVENT,
         EventType.ANNOTATE_ROWS_EVENT,
         EventType.EXECUTE_LOAD_QUERY_EVENT,
-        *(code for code, role in ROLES.items() if role in _ROLES_READ),
+        *codes_of(*_ROLES_READ),
     }
 )
 """Types of events that are decoded fully; for the others the head is enough."""
