@@ -197,10 +197,10 @@ def compare_tables(
     if history is None:
         history = History.read(kafka, Topics(source), records.value_of, Server.parse(connection.version))
     there = source_topics(admin_client(kafka), source)
+    versioned = _names(connection, database, "SYSTEM VERSIONED")
     for table in tables:
         columns = _columns(connection, database, table)
-        versioned = _is_versioned(connection, database, table)
-        if versioned:
+        if table in versioned:
             columns += _implied_period(connection, database, table, columns)
         part = Part() if part_of is None else part_of(table, columns)
         compared = [column for column in columns if column.name not in part.hidden]
@@ -227,7 +227,9 @@ def compare_tables(
                     folder.add(*_json_row(json_rows, message, envelope, definition, part.hidden), era)
                 else:
                     folder.add(records.key_of(message), envelope, era)
-        rows = part.of_rows(columns, _select(connection, database, table, columns, history=versioned))
+        rows = part.of_rows(
+            columns, _select(connection, database, table, columns, history=table in versioned)
+        )
         yield _compare(database, table, folder, rows, compared)
 
 
@@ -606,18 +608,6 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
         )
         for row in rows
     ]
-
-
-def _is_versioned(connection: MysqlConnection, database: str, table: str) -> bool:
-    if connection.flavour is not Flavour.MARIADB:
-        return False
-    rows = connection.query(
-        "SELECT 1 AS found FROM information_schema.tables "
-        "WHERE table_schema = %s AND table_name = %s AND table_type = 'SYSTEM VERSIONED'",
-        (database, table),
-        doing="look at a table",
-    )
-    return bool(rows)
 
 
 def _implied_period(

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Final, Self
 
@@ -463,12 +464,13 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
             service.log.info("taking a snapshot", tables=len(state.tables), low_watermark=method.value)
             metrics = SnapshotMetrics(service.metrics, state)
             snapshot = _Snapshot(service, producer, state, info.record_limit)
+            readers = partial(_Readers, service, states, registry)
             try:
-                snapshot.take(tasks, lambda limit: _Readers(service, states, registry, limit))
+                snapshot.take(tasks, readers)
                 while not all(table.done for table in state.tables):  # those whose key was altered
                     with connection_of(settings, states.get()[0]) as connection:
                         tasks = _tasks(service, connection, state)
-                    snapshot.take(tasks, lambda limit: _Readers(service, states, registry, limit))
+                    snapshot.take(tasks, readers)
                 snapshot.finish()
             finally:
                 service.metrics.unregister(metrics)
