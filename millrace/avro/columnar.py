@@ -214,7 +214,7 @@ class AvroColumns:
         return self.take()
 
     def add(self, values: list[bytes]) -> None:
-        """Read records, behind those that were added before, for :meth:`take` to give.
+        """Read records, after those that were added before, for :meth:`take` to give.
 
         One of the two raises :class:`ColumnsError` where one is none of the schema, and forgets them all.
         """

@@ -288,7 +288,7 @@ cdef class ColumnReader:
         return 0
 
     def add(self, list values not None):
-        """Read records behind those that were read before.
+        """Read records, after those that were read before.
 
         Raises ValueError for what is no record of the schema, and forgets all of them then.
         """

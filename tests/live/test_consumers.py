@@ -59,15 +59,21 @@ def changed(kafka, registry, mysql, tmp_path_factory):
         yield made
 
 
+def deserialized(registry, messages, part, *, newest=False):
+    """Read keys or values with Confluent's deserializer, each by its own schema or all by the newest."""
+    topic, context = messages[0].topic(), SerializationContext(messages[0].topic(), part)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        schema = client.get_latest_version(f"{topic}-{part}").schema if newest else None
+        read = AvroDeserializer(client, schema, conf={"subject.name.strategy": topic_subject_name_strategy})
+        parts = [one.key() if part == MessageField.KEY else one.value() for one in messages]
+        return [read(each, context) for each in parts]
+
+
 def test_confluents_deserializer_reads_every_version(changed, registry):
     world = changed
     messages = world.messages(world.topics.table(world.database, "a"))
-    named = {"subject.name.strategy": topic_subject_name_strategy}
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        read = AvroDeserializer(client, conf=named)
-        topic = messages[0].topic()
-        keys = [read(one.key(), SerializationContext(topic, MessageField.KEY)) for one in messages]
-        rows = [read(one.value(), SerializationContext(topic, MessageField.VALUE)) for one in messages]
+    keys = deserialized(registry, messages, MessageField.KEY)
+    rows = deserialized(registry, messages, MessageField.VALUE)
     assert len({one.value()[:5] for one in messages}) == 4
     day = dt.date(2024, 2, 29)
     assert [key["id"] for key in keys] == [1, 2, 3, 3]
@@ -86,12 +92,7 @@ def test_confluents_deserializer_reads_old_records_by_the_newest_schema(changed,
     """A renamed column has its former name as an alias, so that its old values are found."""
     world = changed
     messages = world.messages(world.topics.table(world.database, "a"))
-    topic = messages[0].topic()
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        newest = client.get_latest_version(f"{topic}-value").schema
-        named = {"subject.name.strategy": topic_subject_name_strategy}
-        read = AvroDeserializer(client, newest, conf=named)
-        rows = [read(one.value(), SerializationContext(topic, MessageField.VALUE)) for one in messages]
+    rows = deserialized(registry, messages, MessageField.VALUE, newest=True)
     assert [row["after"]["remark"] for row in rows] == [None, "n", "n", "r"]
 
 
@@ -132,12 +133,7 @@ def test_a_column_of_the_key_that_is_renamed(world, registry):
         )
         world.wait_for_row("done")
     messages = world.messages(world.topics.table(world.database, "a"))
-    topic = messages[0].topic()
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        newest = client.get_latest_version(f"{topic}-key").schema
-        named = {"subject.name.strategy": topic_subject_name_strategy}
-        read = AvroDeserializer(client, newest, conf=named)
-        keys = [read(one.key(), SerializationContext(topic, MessageField.KEY)) for one in messages]
+    keys = deserialized(registry, messages, MessageField.KEY, newest=True)
     assert keys == [{"number": 1}, {"number": 2}]
 
 

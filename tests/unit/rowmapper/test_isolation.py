@@ -142,7 +142,7 @@ def partitions_of_keys(result):
 
 
 def test_a_row_stays_in_its_partition_where_some_were_added():
-    """Those of a topic that was made anew are taken."""
+    """Those of a topic that was created again are taken."""
     rows = [(number, "x") for number in range(20)]
     made_log = log().begin().insert("a", *rows).commit()
     result = World(made_log.topic)
