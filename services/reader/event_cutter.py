@@ -47,7 +47,8 @@ class OtherBytesError(Exception):
 class CutEvent:
     """An event that comes in pieces; ``limit`` bytes of it make a chunk.
 
-    ``written`` counts its chunks in the raw topic, ``written_crc32`` is that of what they hold.
+    ``blank``, where its rows are left out, is written in its place. ``written`` counts its chunks in the raw
+    topic, ``written_crc32`` is that of what they hold.
     """
 
     log_file: str
@@ -60,12 +61,11 @@ class CutEvent:
     size: int
     limit: int
     discard: bool
+    blank: BlankEvent | None = None
     written: int = 0
     written_crc32: int = 0
     crc32: int = 0
     """CRC-32 of all that has come of it."""
-    blank: BlankEvent | None = None
-    """What is written in its place, if its rows are left out."""
     _index: int = 0
     _buffer: bytearray = field(default_factory=bytearray)
     _chunks_crc32: int = 0
@@ -75,7 +75,10 @@ class CutEvent:
 
         Raises :class:`OtherBytesError` where those that are written are not the ones that come.
         """
-        self._buffer += data
+        self.crc32 = zlib.crc32(data, self.crc32)
+        if self.discard:
+            return
+        self._buffer += data if self.blank is None else self.blank.take(len(data))
         while len(self._buffer) > self.limit:
             yield from self._chunk([])
 
@@ -91,6 +94,7 @@ class CutEvent:
         if index < self.written:
             return
         if before != self.written_crc32:
+            self.written = self.written_crc32 = 0
             raise OtherBytesError(self.log_file, self.position)
         self.written, self.written_crc32 = self._index, self._chunks_crc32
         count = -(-self.size // self.limit)

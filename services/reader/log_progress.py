@@ -2,7 +2,7 @@
 
 import struct
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.checksum import CHECKSUM_LENGTH
@@ -14,6 +14,9 @@ from millrace.binlog.state import LogFormat, StreamState
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress, gtid_text
 from services.reader.progress import TransactionProgress
+
+if TYPE_CHECKING:
+    from millrace.kernel.events import RawTaker
 
 _LOG = get_logger(__name__)
 _LAST_POSITION: Final = 0xFFFFFFFF
@@ -43,11 +46,29 @@ class LogProgress:
         self._format = StreamState()
         self._server: tuple[str | None, str | None] = (None, None)
 
-    def begin_session(self, server_uuid: str | None, server_uid: str | None) -> None:
-        """Continue with a new connection or file, which begins with its format description."""
+    def begin_session(
+        self,
+        server_uuid: str | None,
+        server_uid: str | None,
+        *,
+        gtid_set: str | None,
+        left_out: str | None,
+        gap: bool,
+    ) -> None:
+        """Continue with a new connection or file, which begins with its format description.
+
+        ``gtid_set`` is what lies before it, ``left_out`` what the source leaves out; None for what is known
+        already. But after a ``gap`` what was read so far is not all that lies before.
+        """
         self._format = StreamState()
         self.checksums = False
         self._server = (server_uuid, server_uid)
+        if gap:
+            self.gtids = GtidProgress()
+        if gtid_set is not None:
+            self.gtids.replace(gtid_set)
+        if left_out is not None:
+            self.left_out = left_out
 
     def forget_session(self, state: ReaderState | None) -> None:
         """Take back what was said of a session that never began."""
@@ -57,9 +78,10 @@ class LogProgress:
         self.identity = state.identity if state else None
         self._identity_file = state.log_file if state else ""
 
-    def begin_epoch(self, left_out: str) -> None:
+    def begin_epoch(self, left_out: str, now_ms: int) -> None:
         """Continue with another log, which lacks the GTIDs ``left_out``."""
         self.epoch += 1
+        self.last_ms = now_ms
         self.left_out = left_out
         self.identity = None
         self._boundary = FIRST_POSITION
@@ -135,6 +157,13 @@ class LogProgress:
         if self.identity is not None:
             self.identity = replace(self.identity, previous_gtids=text)
 
+    def pass_over(self, taker: "RawTaker") -> None:
+        """Take note of the events that the kernel has taken."""
+        self.last_ms = taker.last_ms
+        self.transaction = TransactionProgress(taker.open_gtid, taker.mode)
+        for gtid in taker.finished:
+            self.gtids.add(gtid)
+
     def follow(self, type_code: int, server_id: int, data: bytes, log_file: str) -> bool:
         """Take note of an event's part in its transaction; tell whether it ends one.
 
@@ -151,7 +180,6 @@ class LogProgress:
             return False
         if transaction.finished is not None:
             self.gtids.add(transaction.finished)
-            transaction.finished = None
         return ended
 
 

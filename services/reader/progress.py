@@ -54,15 +54,18 @@ class TransactionProgress:
     """Follows groups of events.
 
     ``mode`` is what the log waits for, ``open_gtid`` the GTID of the group that is open, if it has one.
-    ``finished`` is the GTID of the last group that ended; whoever takes it sets it to None.
+    ``finished`` is the GTID of the group that the last event has ended, if it had one.
     """
 
     __slots__ = ("finished", "mode", "open_gtid")
 
-    def __init__(self, open_gtid: str | None = None) -> None:
-        """Start between groups, or inside the one with ``open_gtid``, of which BEGIN may have come or not."""
-        self.mode = int(Mode.NONE if open_gtid is None else Mode.OPENED)
-        self.open_gtid: Gtid | None = open_gtid
+    def __init__(self, open_gtid: Gtid | None = None, mode: int | None = None) -> None:
+        """Start between groups, or inside the one with ``open_gtid``.
+
+        Where ``mode`` is not known, BEGIN may have come or not.
+        """
+        self.mode = int(Mode.NONE if open_gtid is None else Mode.OPENED) if mode is None else mode
+        self.open_gtid = open_gtid
         self.finished: Gtid | None = None
 
     @property
@@ -77,6 +80,7 @@ class TransactionProgress:
         """
         role = _ROLES[type_code]
         gtid: Gtid | None = None
+        self.finished = None
         if role is Role.QUERY:
             role = role_of_statement(_statement(data, end))
         elif role is Role.GTID:

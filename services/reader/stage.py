@@ -21,9 +21,8 @@ from millrace.mysql.position import ALTERED, PositionTracker
 from millrace.runtime.errors import UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output, OutputRecord
-from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, OtherBytesError, chunks_of
+from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, chunks_of
 from services.reader.exclusion import EXCLUDED, LOOKED_AT, BlankEvent, RawExclusion
-from services.reader.gtids import GtidProgress
 from services.reader.log_progress import LogProgress
 from services.reader.metrics import ReaderMetrics
 from services.reader.progress import FOLLOWED, WATCHED
@@ -178,15 +177,9 @@ class RawStage:
         self._comeback = Comeback()
         self._announcement, self._gap = changed, gap
         self._confirmed = False
-        self._log.begin_session(server_uuid, server_uid)
-        if gap:
-            # What was read so far is not all that lies before; what is, must be said again.
-            self._log.gtids = GtidProgress()
-        if gtid_set is not None:
-            self._log.gtids.replace(gtid_set)
         self._next_left_out = left_out or ""
-        if changed is None and left_out is not None:
-            self._log.left_out = left_out
+        left_out = None if changed is not None else left_out
+        self._log.begin_session(server_uuid, server_uid, gtid_set=gtid_set, left_out=left_out, gap=gap)
         if changed is None and state is not None:
             self._comeback = Comeback(state.log_file, state.position, state.chunk, state.chunk_crc32)
 
@@ -264,12 +257,10 @@ class RawStage:
             records,
         )
         if after > index:
-            placer.position, log.last_ms = taker.position, taker.last_ms
-            log.transaction.mode, log.transaction.open_gtid = taker.mode, taker.open_gtid
+            placer.position = taker.position
+            log.pass_over(taker)
             self.output.extend(self._topic, records, taker.size)
             self._count(after - index, taker.size)
-            for gtid in taker.finished:
-                log.gtids.add(gtid)
         return after, stop_at_end and taker.ended
 
     def _count(self, events: int, size: int) -> None:
@@ -375,11 +366,10 @@ class RawStage:
             again = "is among what is missing" if self._gap else "follows again, whole"
             words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it {again}"
             self._add(key, words.encode(), now_ms, [(HEADER_MARKER, ABANDONED)])
-        log.begin_epoch(self._next_left_out)
+        log.begin_epoch(self._next_left_out, now_ms)
         key = RawKey(0, log.epoch, placer.log_file, 0).encode()
         marker = GAP if self._gap else SOURCE_CHANGED
         self._add(key, reason.encode(), now_ms, [(HEADER_MARKER, marker)])
-        log.last_ms = now_ms
         self._metrics.source_changes.inc()
         if self._gap:
             self._metrics.gaps.inc()
@@ -419,26 +409,18 @@ class RawStage:
         cut = self._cut
         if cut is None:
             raise GapError("a piece of an event came without its beginning")
-        cut.crc32 = zlib.crc32(piece.data, cut.crc32)
-        if not cut.discard:
-            data = piece.data if cut.blank is None else cut.blank.take(len(piece.data))
-            try:
-                for chunk, headers in cut.take(data):
-                    self._add(cut.key, chunk, cut.timestamp_ms, headers)
-                if piece.last:
-                    self._end_cut(cut)
-                    self._count(1, piece.event_size)
-            except OtherBytesError:
-                cut.written = cut.written_crc32 = 0
-                raise
+        for chunk, headers in cut.take(piece.data):
+            self._add(cut.key, chunk, cut.timestamp_ms, headers)
         if not piece.last:
             return False
-        self._cut = None
         if not cut.discard:
-            self._passed(cut.type_code, cut.head)
-        return (
-            not cut.discard and cut.type_code in _NOTED and self._note(cut.type_code, cut.server_id, cut.head)
-        )
+            self._end_cut(cut)
+        self._cut = None
+        if cut.discard:
+            return False
+        self._count(1, cut.size)
+        self._passed(cut.type_code, cut.head)
+        return cut.type_code in _NOTED and self._note(cut.type_code, cut.server_id, cut.head)
 
     def _begin_cut(self, piece: EventPiece, now_ms: int) -> None:
         placer, log = self._placer, self._log
@@ -450,6 +432,9 @@ class RawStage:
         position = placer.place(type_code, size, next_position, flags, piece.data)
         self.confirm()
         discard = position < 0 or (log_file == self._comeback.log_file and position < self._comeback.position)
+        blank = None
+        if not discard and self._covers(type_code, piece.data, log_file, position):
+            blank = BlankEvent(piece.data, size, checksum=log.checksums)
         self._cut = CutEvent(
             log_file,
             position,
@@ -461,10 +446,9 @@ class RawStage:
             size,
             self._record_limit,
             discard,
+            blank,
             *((0, 0) if discard else self._comeback.take_chunks()),
         )
-        if not discard and self._covers(type_code, piece.data, log_file, position):
-            self._cut.blank = BlankEvent(piece.data, size, checksum=log.checksums)
 
     def _end_cut(self, cut: CutEvent) -> None:
         """Write the last chunk, which alone can tell that the checksum of the whole is bad."""

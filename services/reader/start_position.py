@@ -142,7 +142,6 @@ class StartPositionFinder:
         ended = self._followed(self._progress, type_code, data)
         if self._progress.finished is not None:
             self._gtids.add(self._progress.finished)
-            self._progress.finished = None
         return ended
 
     def _followed(self, progress: TransactionProgress, type_code: int, data: bytes) -> bool:
