@@ -93,17 +93,22 @@ def _fields_to_commit(event_class: type[Event]) -> int:
 
 
 def transaction_writer(
-    topic: str, begin: bytes, end: bytes, read: Callable[[bytes], Event]
+    topic: str,
+    begin: bytes,
+    end: bytes,
+    read: Callable[[bytes], Event],
+    selects_server: Callable[[int], bool] | None,
 ) -> "TransactionWriter | None":
     """Give the kernel's writer of whole transactions; None where there is no kernel.
 
     ``begin`` and ``end`` stand in front of the records of ``topic``, ``read`` reads the event of a record.
+    ``selects_server`` tells of a server_id whether its rows are published; None where all are.
     """
     if not kernel.has("transactions"):
         return None
     from millrace.kernel.transactions import TransactionWriter  # noqa: PLC0415 - only where it is built
 
-    return TransactionWriter(use_plans(), read, topic, begin, end)
+    return TransactionWriter(use_plans(), read, topic, begin, end, selects_server)
 
 
 def table_writer(

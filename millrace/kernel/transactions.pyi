@@ -32,7 +32,6 @@ class TransactionWriter:
     transactions: int
     offset: int
     epoch: int
-    selects_server: Callable[[int], bool] | None
     def __init__(
         self,
         plans: list[tuple[int, int, bytes]],
@@ -40,6 +39,7 @@ class TransactionWriter:
         topic: str,
         begin: bytes,
         end: bytes,
+        selects_server: Callable[[int], bool] | None,
     ) -> None: ...
     def take(
         self,

@@ -225,8 +225,8 @@ cdef class TransactionWriter:
     cdef readonly Py_ssize_t transactions
     cdef readonly object offset
     cdef readonly int64_t epoch
-    cdef public object selects_server  # from server_id to whether its rows are published; None where all are
 
+    cdef object _selects_server  # from server_id to whether its rows are published; None where all are
     cdef object _read
     cdef tuple _target
     cdef bytes _begin
@@ -264,7 +264,8 @@ cdef class TransactionWriter:
         free(self._heads)
         free(self._out.data)
 
-    def __init__(self, list plans not None, read, str topic not None, bytes begin not None, bytes end not None):
+    def __init__(self, list plans not None, read, str topic not None, bytes begin not None, bytes end not None,
+                 selects_server):
         cdef int code
         if len(plans) != 256:
             raise ValueError("not a plan per type code")
@@ -272,7 +273,7 @@ cdef class TransactionWriter:
         for code, (use, branch, kinds) in enumerate(plans):
             self._uses[code], self._branches[code] = use, branch
             self._kinds.append(<bytes?>kinds)
-        self._read = read
+        self._read, self._selects_server = read, selects_server
         self._target = topic, 0
         self._begin, self._end = begin, end
         self._table_maps, self._queries = {}, {}
@@ -531,7 +532,7 @@ cdef class TransactionWriter:
             return False
         if numbers[<int>ROWS_FLAGS] & STMT_END_F:
             self._maps = []
-        if self.selects_server is not None and not self.selects_server(head.server_id):
+        if self._selects_server is not None and not self._selects_server(head.server_id):
             return True
         table = self._table(mapped, &source, head)
         if table is None:

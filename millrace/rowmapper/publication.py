@@ -138,7 +138,12 @@ class Publisher:
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
         """Give the kernel's publisher of ordinary transactions; None if there is none."""
-        return transaction_writer(self.topics.transactions, *self.serialize_transaction.beginnings, read)
+        return transaction_writer(
+            self.topics.transactions,
+            *self.serialize_transaction.beginnings,
+            read,
+            self.binder.selection.selects_server,
+        )
 
 
 class _Reason(NamedTuple):

@@ -82,8 +82,6 @@ class RowMapperStage:
         known, servers = publisher.known, self._selection.selects_server
         if not (publisher.include_query or publisher.learn_only or (known and servers)):
             self._compiled = publisher.compiled(reader.read)
-        if self._compiled is not None:
-            self._compiled.selects_server = self._selection.selects_server
         self._most_bytes = min(buffer_bytes, _MOST_BYTES)
 
     @property
