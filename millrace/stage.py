@@ -54,7 +54,7 @@ class Output:
     """Records that a stage has written, by topic and partition, each in their order."""
 
     settle_bytes = 4 * 1024 * 1024
-    """How much makes it full; with 0, stages yield wherever they can."""
+    """How much makes it full."""
 
     def __init__(self) -> None:
         self.groups: dict[Target, list[OutputRecord]] = {}
@@ -107,6 +107,12 @@ class Output:
         """Forget what was sent."""
         self.groups = {}
         self.count = self.size = 0
+
+
+class FullOutput(Output):
+    """One that is always full, so that stages yield wherever they can."""
+
+    settle_bytes = 0
 
 
 class State(Protocol):

@@ -127,12 +127,13 @@ class DecoderStage:
         write_events: "EventRecordWriter | None" = None,
         held_bytes: int = HELD_BYTES,
         skip_to: int | None = None,
+        output: Output | None = None,
     ) -> None:
         self._before_gap = state if skip_to is not None else None
         """The state until the gap is written down."""
         if skip_to is not None:
             state = DecoderState(skip_to, logs=state.logs)
-        self.output = Output()
+        self.output = output or Output()
         self.next_offset = state.place_to_read
         self.events = self.bytes = 0
         """Events that were decoded, and their bytes."""

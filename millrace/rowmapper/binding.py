@@ -245,9 +245,9 @@ class Binder:
         refused: Mapping[str, str] | None = None,
         catalog: Catalog | None = None,
         json_format: JsonFormat | None = None,
+        accept_topics: bool = False,
+        without_topics: bool = False,
     ) -> None:
-        self.accept_topics = False
-        self.without_topics = False
         self.selection = Selection(settings)
         self._source = settings.source
         self._avro = settings.rows.avro
@@ -262,6 +262,8 @@ class Binder:
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self.json_format = json_format
+        self._accept_topics = accept_topics
+        self._without_topics = without_topics
         self._trust_later = False
         self._look_due = self._must_look = False
         self._catalog = catalog or Catalog()
@@ -284,7 +286,7 @@ class Binder:
 
         So it is where tables are redriven. Up to ``reached`` all statements of the log were applied.
         """
-        self._trust_later = self.accept_topics = True
+        self._trust_later = self._accept_topics = True
         if reached is not None:
             self._catalog.reach(reached)
 
@@ -540,11 +542,11 @@ class Binder:
         refused: dict[Content, TableTopicInfo | BinlogError] = {}
         asked: dict[str, str | None] = {}
         for content, one in resolved.items():
-            refusal = None if self.without_topics else self._claim(one) or self._refusal(one.topic)
+            refusal = None if self._without_topics else self._claim(one) or self._refusal(one.topic)
             if refusal is not None:
                 refused[content] = refusal
             else:
-                known = None if self.accept_topics else self._known.get(one.topic)
+                known = None if self._accept_topics else self._known.get(one.topic)
                 asked[one.topic] = None if known is None else known.id
         infos = self._ensure_topics(asked) if asked else {}
         return refused | {

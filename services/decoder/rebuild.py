@@ -26,7 +26,7 @@ from millrace.kafka.search import first_reaching, last_whole, records_between
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Output, OutputRecord, Record
+from millrace.stage import FullOutput, Output, OutputRecord, Record
 from services.decoder.settings import DecoderSettings
 
 Settings = DecoderSettings
@@ -182,9 +182,7 @@ def _stage(
         for record in records_between(settings.kafka, topics.raw, first, stop):
             yield record.value or b""
 
-    stage = DecoderStage(form, begin, reread=read_again)
-    stage.output.settle_bytes = 0
-    return stage
+    return DecoderStage(form, begin, reread=read_again, output=FullOutput())
 
 
 def _key_of(record: Record | None) -> EventKey | None:

@@ -55,7 +55,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
-from millrace.stage import Output, Record
+from millrace.stage import FullOutput, Output, Record
 from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.row_store import SqliteRowStore, catch_up, open_row_store
 from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
@@ -205,21 +205,24 @@ def make_stage(
     history: Catalog | None = None,
     *,
     store: SqliteRowStore | None = None,
+    rebuilds: bool = False,
 ) -> tuple[RowMapperStage, Publisher]:
     """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it.
 
     ``history`` is what statements made of definitions up to there, None for what the schemas topic says.
-    ``store`` has known rows, if any are.
+    ``store`` has known rows, if any are. One that ``rebuilds`` the state yields wherever it can, and accepts
+    topics as they are.
     """
     settings, topics, infos = ports.settings, ports.topics, ports.infos
     known, merged = ports.noted()
     serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
-    binder = _binder(ports, known, refused, ports.history() if history is None else history)
+    history = ports.history() if history is None else history
+    binder = _binder(ports, known, refused, history, accept_topics=rebuilds)
     publisher = Publisher(
         topics,
         binder,
         Quarantine(state.quarantined),
-        Output(),
+        FullOutput() if rebuilds else Output(),
         Counter(state.counters),
         serialize_transaction=serialize_transaction,
         serialize_ddl=serialize_ddl,
@@ -258,7 +261,12 @@ def make_stage(
 
 
 def _binder(
-    ports: "Ports", known: Sequence[TableTopic], refused: Mapping[str, str] | None, history: Catalog
+    ports: "Ports",
+    known: Sequence[TableTopic],
+    refused: Mapping[str, str] | None,
+    history: Catalog,
+    *,
+    accept_topics: bool = False,
 ) -> Binder:
     catalog = _CatalogTopic(ports)
     return Binder(
@@ -272,6 +280,7 @@ def _binder(
         refused=refused,
         catalog=history,
         json_format=json_format(ports.settings.rows.format, ports.registry.schema),
+        accept_topics=accept_topics,
     )
 
 

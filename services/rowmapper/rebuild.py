@@ -246,11 +246,8 @@ class _Rebuild:
             history, begin = Catalog(), self._begin
             if begin is not None:
                 ports.history(history, begin)
-            stage, publisher = make_stage(
-                ports, RowMapperState(self._events.start), deserialize_event, history=history
-            )
-            publisher.binder.accept_topics = True
-            stage.output.settle_bytes = 0
+            state = RowMapperState(self._events.start)
+            stage, publisher = make_stage(ports, state, deserialize_event, history=history, rebuilds=True)
             events = self._events
             records = records_between(self._settings.kafka, self._topics.events, events.start, events.stop)
             for number, batch in enumerate(_batches(records)):

@@ -224,8 +224,8 @@ class RawDecoder:
             read_catalog=read_catalog,
             catalog_grew=lambda _: bool(catalog),
             catalog=history,
+            without_topics=True,
         )
-        binder.without_topics = True
         publisher = Publisher(
             self.topics,
             binder,
