@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol
 from millrace.avro.registry import without_prefix
 from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.row_records import Record as RowRecord
+from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.errors import BinlogError, MissingStateError
@@ -99,8 +100,10 @@ class Changes:
     rows: ReplayedRows | None = None
 
 
-FindChanges = Callable[[int, int, Mapping[str, set[bytes]], Mapping[Name, Mapping[bytes, bytes]]], Changes]
-"""Maps the events from one offset to before another, for the keys of some topics, and for rows of tables."""
+FindChanges = Callable[
+    [RowMapperState, int, Mapping[str, set[bytes]], Mapping[Name, Mapping[bytes, bytes]]], Changes
+]
+"""Maps the events before a state from an offset on, for the keys of some topics, and for rows of tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +159,17 @@ class SnapshotMerger:
         # Where the log was known to have nothing more, or only what is no event.
         self._quiet: SourcePosition | None = None
 
-    def merge(self, stand: int, end: Callable[[], SourcePosition | None], *, idle: bool) -> Iterator[None]:
-        """Publish what can be: no transaction is open, and all events before offset ``stand`` are published.
+    def merge(
+        self, state: Callable[[], RowMapperState], end: Callable[[], SourcePosition | None], *, idle: bool
+    ) -> Iterator[None]:
+        """Publish what can be: no transaction is open, and all events before ``state`` are published.
 
         ``end`` gives the end of the last of them, if that is known; ``idle`` says that no event waits to be
         taken. Yields as a stage does.
         """
         if not self._waiting and not self._fetch():
             return
-        place = self._further(end())
+        place, stand = self._further(end()), state().input_offset
         if idle and (place is None or not self._is_due(self._waiting[0], place)):
             self._quiet = self._port.quiet_end(stand) or self._quiet
             place = self._further(place)
@@ -181,7 +186,7 @@ class SnapshotMerger:
                 size += len(batch[-1].content.rows)
             if not batch:
                 return
-            self._publish(batch, stand, place)
+            self._publish(batch, state(), place)
             yield
 
     def _further(self, place: SourcePosition | None) -> SourcePosition | None:
@@ -274,7 +279,7 @@ class SnapshotMerger:
 
     # -- publishing -----------------------------------------------------------------------------------
 
-    def _publish(self, chunks: Sequence[_Chunk], stand: int, place: SourcePosition) -> None:
+    def _publish(self, chunks: Sequence[_Chunk], state: RowMapperState, place: SourcePosition) -> None:
         """Write the rows of chunks, and that they are merged."""
         mapped, refused = [], 0
         for chunk in chunks:
@@ -293,7 +298,7 @@ class SnapshotMerger:
             except Exception as error:  # noqa: BLE001 - whatever one table raises is its own trouble
                 refused += 1
                 _log_left_out(chunk, error.message if isinstance(error, BinlogError) else repr(error))
-        changes = self._changes(mapped, stand)
+        changes = self._changes(mapped, state)
         rows = dropped = 0
         for one in mapped:
             if _is_undecided(one, changes):
@@ -384,13 +389,13 @@ class SnapshotMerger:
             return None
         return layout
 
-    def _changes(self, mapped: Sequence[_Mapped], stand: int) -> Changes:
+    def _changes(self, mapped: Sequence[_Mapped], state: RowMapperState) -> Changes:
         """Find what the stream has changed since the low places of chunks."""
         keyed = [one for one in mapped if one.chunk.content.keyed]
         if not keyed:
             return Changes({})
         start = self._offset_of(min((one.chunk.low for one in keyed), key=SourcePosition.order))
-        if start >= stand:
+        if start >= state.input_offset:
             return Changes({})
         wanted: dict[str, set[bytes]] = {}
         for one in keyed:
@@ -402,7 +407,7 @@ class SnapshotMerger:
                 of_table = rows.setdefault(one.layout.name, {})
                 for image in one.layout.whole(one.chunk.content.rows):
                     of_table[one.layout.key_of(image) or b""] = one.layout.stored(image)
-        return self._find_changes(start, stand, wanted, rows)
+        return self._find_changes(state, start, wanted, rows)
 
     def _offset_of(self, low: SourcePosition) -> int:
         """Give an offset before which all events are before a place."""

@@ -46,17 +46,23 @@ class RowMapperStage:
         replay: Replay,
         *,
         buffer_bytes: int,
+        snapshots: "SnapshotMerger | None" = None,
+        end: SourcePosition | None = None,
         end_of: Callable[[Record], SourcePosition | None] = lambda _: None,
     ) -> None:
-        self.snapshots: SnapshotMerger | None = None
-        """What merges snapshots, if anything does."""
+        """Begin where ``state`` says.
+
+        ``snapshots`` merges snapshots, if anything does: where the last event before the first record has its
+        ``end``, and where ``end_of`` says of a record.
+        """
         self.unknown_xa = 0
         """XA transactions that were decided, and prepared before the first event."""
         self._end_of = end_of
         # Nothing was taken so far, nor by an earlier row mapper.
         self._is_first = not state.counters and not publisher.learn_only
         self._last: Record | None = None
-        self._end: SourcePosition | None = None
+        self._end = end
+        self._snapshots = snapshots
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
@@ -145,18 +151,14 @@ class RowMapperStage:
 
     def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
         """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
-        if self.snapshots is not None and self._assembler.is_between and self._progress is None:
-            yield from self.snapshots.merge(self._resume_at, self._stands_at, idle=idle)
+        if self._snapshots is not None and self._assembler.is_between and self._progress is None:
+            yield from self._snapshots.merge(self.state, self._stands_at, idle=idle)
 
     def _stands_at(self) -> SourcePosition | None:
         """Give the end of the last event that was taken, as far as that is known."""
         if self._last is not None:
             self._end, self._last = self._end_of(self._last) or self._end, None
         return self._end
-
-    def begin_at(self, end: SourcePosition | None) -> None:
-        """Take note of where the last event before the first record ends."""
-        self._end = end
 
     def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
         """Read records from ``index`` on, and give the index of the first one that is left.

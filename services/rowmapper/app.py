@@ -237,25 +237,25 @@ def make_stage(
     )
     event_reader, replay = partial(ports.event_reader, deserialize), partial(ports.replay, deserialize)
     buffer_bytes = settings.rows.buffer_mib << 20
+    snapshots = ports.snapshots(deserialize, merged)
+    merger = merger_of(
+        publisher,
+        snapshots,
+        reader=event_reader,
+        replay=replay,
+        records=ports.records,
+        first_offset=ports.first_offset,
+        buffer_bytes=buffer_bytes,
+    )
     stage = RowMapperStage(
         state,
         publisher,
         event_reader(),
         replay,
         buffer_bytes=buffer_bytes,
+        snapshots=merger,
+        end=snapshots.end_before(state.input_offset),
         end_of=partial(end_of, deserialize),
-    )
-    snapshots = ports.snapshots(deserialize, merged)
-    stage.begin_at(snapshots.end_before(state.input_offset))
-    stage.snapshots = merger_of(
-        publisher,
-        snapshots,
-        main=stage,
-        reader=event_reader,
-        replay=replay,
-        records=ports.records,
-        first_offset=ports.first_offset,
-        buffer_bytes=buffer_bytes,
     )
     return stage, publisher
 

@@ -190,24 +190,23 @@ def merger_of(
     publisher: Publisher,
     port: SnapshotTopic,
     *,
-    main: RowMapperStage,
     reader: Callable[[], EventReader],
     replay: Replay,
     records: Callable[[int, int], Iterator[Record]],
     first_offset: Callable[[], int],
     buffer_bytes: int,
 ) -> SnapshotMerger:
-    """Make what merges snapshots into what ``main`` publishes; ``records`` reads events a second time."""
+    """Make what merges snapshots into what a stage publishes; ``records`` reads events a second time."""
 
     def find_changes(
+        state: RowMapperState,
         start: int,
-        stop: int,
         wanted: Mapping[str, set[bytes]],
         rows: Mapping[Name, Mapping[bytes, bytes]],
     ) -> Changes:
+        stop = state.input_offset
         while True:
             changes = Changes({topic: set() for topic in wanted}, rows=ReplayedRows(rows) if rows else None)
-            state = main.state()
             scratch = RowMapperStage(
                 RowMapperState(start, server_version=state.server_version, pending_xa=state.pending_xa),
                 replace(

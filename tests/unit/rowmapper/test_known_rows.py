@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotMerged
 from millrace.binlog.columns import ABSENT
 from millrace.binlog.columns.column import Column, LengthMetadata, NoMetadata
@@ -255,12 +256,13 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
     stage = made.run()
     chunk = chunk_of(SelectedTable(definition().definition, mariadb=False), (1, "a", 1), (2, "b", 2))
 
-    def find_changes(start, stop, wanted, rows):
+    def find_changes(state, start, wanted, rows):
         two = sorted(key for keys in wanted.values() for key in keys)[1]
         return Changes({TOPIC: {two}}, touched=set() if statement is None else {statement})
 
     merger = SnapshotMerger(stage._publisher, Port(chunk), SnapshotMerged("one", 0), find_changes)
-    for _ in merger.merge(10**6, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
+    far = RowMapperState(10**6), SourcePosition(0, "bin.000001", 10**6)
+    for _ in merger.merge(lambda: far[0], lambda: far[1], idle=False):
         made.ledger.settle(stage)
     made.ledger.commit(stage)
     log.begin().update_m(((1, "a", 1), (1, "c", 1)), ((2, "b", 2), (2, "d", 2))).commit()
@@ -289,18 +291,17 @@ def merge(made, chunk):
     """Publish a chunk after all events; give what is published."""
     stage = made.run()
     count = len(changes(made))
-    port, end = SnapshotPort(made.events, chunk), made.events.records[-1].offset + 1
+    port = SnapshotPort(made.events, chunk)
     merger = merger_of(
         stage._publisher,
         port,
-        main=stage,
         reader=made.event_reader,
         replay=made.replay,
         records=lambda start, stop: (one for one in made.events.since(start) if one.offset < stop),
         first_offset=lambda: 0,
         buffer_bytes=1 << 20,
     )
-    for _ in merger.merge(end, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
+    for _ in merger.merge(stage.state, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
         made.ledger.settle(stage)
     made.ledger.commit(stage)
     return changes(made)[count:]
@@ -461,7 +462,6 @@ def test_events_that_are_gone_leave_nothing_known(tmp_path):
     log.begin().insert_m((1, "a", 1)).commit()
     made = mapped(log, tmp_path)
     log.begin().insert_m((2, "b", 2)).commit()
-    made.ledger.companion = None
     made.ledger.run(World.start(made), made.events.since(made.state.input_offset))
     made.oldest = made.state.input_offset
     made.store.unlink()

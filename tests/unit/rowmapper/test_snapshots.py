@@ -4,6 +4,7 @@ import pytest
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -91,8 +92,8 @@ class Made:
         self.stage = self.world.start()
         self.asked = []
 
-        def find_changes(start, stop, wanted, rows):
-            self.asked.append((start, stop))
+        def find_changes(state, start, wanted, rows):
+            self.asked.append((start, state.input_offset))
             ids = {number: self.key_of(number) for number in changed}
             keys = {topic: keys & set(ids.values()) for topic, keys in wanted.items()}
             return Changes(keys, set(emptied), set(keyless))
@@ -106,7 +107,7 @@ class Made:
 
     def merge(self, end, stand=100, *, idle=False):
         """Let it publish what is due; give ids and envelopes of the rows, and what is noted."""
-        for _ in self.merger.merge(stand, lambda: end, idle=idle):
+        for _ in self.merger.merge(lambda: RowMapperState(stand), lambda: end, idle=idle):
             pass
         groups = self.stage.output.groups
         records = groups.get(("t.shop.t", 0), [])
@@ -263,7 +264,7 @@ def test_a_record_that_is_none_is_left_out():
 def test_rows_go_to_the_partitions_of_their_keys():
     made = Made(Port(chunk(range(60))))
     made.world.partitions = 4
-    for _ in made.merger.merge(100, lambda: place(500), idle=False):
+    for _ in made.merger.merge(lambda: RowMapperState(100), lambda: place(500), idle=False):
         pass
     output = made.stage.output
     groups = {target[1]: records for target, records in output.groups.items() if target[0] == "t.shop.t"}
