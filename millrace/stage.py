@@ -47,6 +47,9 @@ OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
 """A record to be written: key, value, timestamp in milliseconds since 1970, headers."""
 
 
+Groups = dict[Target, list[OutputRecord]]
+"""Records by topic and partition, each in their order."""
+
 _SETTLE_RECORDS: Final = 5000
 
 
@@ -57,7 +60,7 @@ class Output:
     """How much makes it full."""
 
     def __init__(self) -> None:
-        self.groups: dict[Target, list[OutputRecord]] = {}
+        self.groups: Groups = {}
         self.count = 0
         self.size = 0
         """Bytes of the values."""
@@ -132,7 +135,10 @@ class Stage(Protocol[S_co]):
     output: Output
 
     def take(self, records: Sequence[Record]) -> Iterator[None]:
-        """Take records; yield wherever what was written and :meth:`state` agree, at the end at the latest."""
+        """Take records; yield wherever what was written and :meth:`state` agree, at the end at the latest.
+
+        There are none where none comes: then is the time for other work.
+        """
 
     def state(self) -> S_co:
         """Give the state after everything that was written up to the last yield."""

@@ -211,7 +211,8 @@ class DecoderStage:
             index = after
             if self.output.full:
                 yield
-        self.record_time_ms = records[-1].timestamp_ms
+        if records:
+            self.record_time_ms = records[-1].timestamp_ms
         yield
 
     def _note_gap(self, record: Record) -> None:

@@ -31,7 +31,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import ServiceSettings
-from millrace.stage import Output, OutputRecord, Stage
+from millrace.stage import Groups, Output, OutputRecord, Stage
 
 _PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
@@ -200,42 +200,36 @@ class Committer(Generic[S]):
         self,
         producer: TransactionalProducer,
         guard: ContinuityGuard,
-        output: Output,
-        state: Callable[[], S | None],
+        state: S | None,
         *,
         stop: threading.Event,
         health: Health,
         reader: InputReader | None = None,
+        companion: Companion | None = None,
+        joins: "Committer[Any] | None" = None,
         table_id: Callable[[str], str | None] = lambda _: None,
         written: Callable[[Output], Output] = lambda output: output,
     ) -> None:
-        """Commit for a stage.
+        """Commit for a stage that stands where ``state`` says.
 
-        ``table_id`` gives the id that a topic of a table should have, ``written`` what is sent in place of an
-        output.
+        One that ``joins`` another shares its producer: a commit of either writes the states of both, that of
+        the first one first. ``table_id`` gives the id that a topic of a table should have, ``written`` what
+        is sent in place of an output.
         """
-        self.guard = guard
-        self.together: Sequence[Committer[Any]] = (self,)
-        """Those that share the producer: a commit of one writes the states of all, the reader's first."""
-        self.pass_on: Callable[[list[OutputRecord]], None] | None = None
-        """Takes what was sent to the stage's own topic, once the stage is settled."""
-        self.before_commit: Callable[[], Callable[[], None]] = lambda: lambda: None
-        """Called once all was sent; gives what may refuse the commit, which another thread may call."""
-        self.after_commit: Callable[[], None] = lambda: None
-        self.when_idle: Callable[[], None] = lambda: None
-        """Called where nothing comes and nothing is to be committed; may settle."""
-        self.companion: Companion | None = None
+        self._together: list[Committer[Any]] = [] if joins is None else joins._together
+        self._together.append(self)
         self._producer = producer
+        self._guard = guard
         self._table_id = table_id
-        self._output = output
         self._written = written
-        self._state: Callable[[], S | None] = state
         self._noted = [(topic, 0) for topic in (guard.topics.own, *guard.topics.others)]
         self._stop = stop
         self._health = health
         self._reader = reader
-        self._settled: S | None = state()
-        self._committed: S | None = self._settled
+        self._companion = companion
+        self._settled: S | None = state
+        self._committed: S | None = state
+        self._next_offset: int | None = None
         self._last: dict[str, OutputRecord] = {}
 
     @property
@@ -253,91 +247,83 @@ class Committer(Generic[S]):
     def due(self) -> bool:
         """Whether what is in no commit is large or old enough."""
         return self._producer.due or any(
-            each.companion is not None and each.companion.due for each in self.together
+            each._companion is not None and each._companion.due for each in self._together
         )
-
-    @property
-    def size(self) -> int:
-        """Bytes of what is in no commit."""
-        return self._producer.size
 
     @property
     def long(self) -> bool:
         """Whether the Kafka transaction may not wait any longer for the end of the source's."""
         return (
-            self.size >= _LONG_TRANSACTION_BYTES
+            self._producer.size >= _LONG_TRANSACTION_BYTES
             or self._producer.age_s >= _LONG_TRANSACTION_S
-            or (self.companion is not None and self.companion.due)
+            or (self._companion is not None and self._companion.due)
         )
 
-    def settle(self) -> None:
-        """Send what the stage has written: here, where it has yielded, a transaction may end."""
-        output, own = self._output, None
+    def settle(self, output: Output, state: S | None, next_offset: int | None = None) -> Groups:
+        """Send what the stage has written, and give it: here, where it has yielded, a transaction may end.
+
+        Lag tools are told of ``next_offset`` once that is committed.
+        """
+        groups = output.groups
         if output.count:
-            own = output.groups.get(self._noted[0])
             for target in self._noted:
-                if written := output.groups.get(target):
+                if written := groups.get(target):
                     self._last[target[0]] = written[-1]
-            ids = {topic: self._table_id(topic) for topic, _ in output.groups}
-            self.guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
+            ids = {topic: self._table_id(topic) for topic, _ in groups}
+            self._guard.wrote({topic: id_ for topic, id_ in ids.items() if id_ is not None})
             with self.explained():
                 self._producer.send(self._written(output))
             output.clear()
-        self._settled = self._state()
-        if self.companion is not None:
-            self.companion.settle()
-        if own and self.pass_on is not None:
-            self.pass_on(own)
+        self._settled, self._next_offset = state, next_offset
+        if self._companion is not None:
+            self._companion.settle()
+        return groups
 
-    def commit(
-        self, *, rewind: bool = False, wait: bool = True, committed: Callable[[], None] = lambda: None
-    ) -> None:
-        """Commit what was sent, with the state of the last :meth:`settle`.
+    def commit(self, *, wait: bool = True) -> None:
+        """Commit what was sent, with the state of the last :meth:`settle`; a state that goes back is refused.
 
-        A state that goes back is refused, unless ``rewind`` says that it is meant to. Without ``wait`` the
-        stage may work while the brokers commit; one of the next calls tells how that ended. ``committed`` is
-        called after it.
+        Without ``wait`` the stage may work while the brokers commit; one of the next calls tells how that
+        ended.
         """
         with self.explained():
             self._producer.finish(self.explain)
-        value, *others = values = [committer._next(rewind=rewind) for committer in self.together]
-        for committer, each in zip(self.together, values, strict=True):
-            if committer.companion is not None and each is not None:
-                committer.companion.committing(each)
-        keys = [state_key(committer.guard.service) for committer in self.together[1:]]
+        value, *others = values = [committer._next() for committer in self._together]
+        for committer, each in zip(self._together, values, strict=True):
+            if committer._companion is not None and each is not None:
+                committer._companion.committing(each)
+        keys = [state_key(committer._guard.service) for committer in self._together[1:]]
         states = list(zip(keys, others, strict=True))
-        ended = partial(self._note_committed, committed)
+        ended = partial(self._note_committed, [committer._next_offset for committer in self._together])
         with self.explained():
-            check = self.before_commit()
             if wait:
-                self._producer.commit(value, others=states, check=check, wonder=self.explain)
+                self._producer.commit(value, others=states, wonder=self.explain)
             else:
-                self._producer.commit_in_background(value, others=states, check=check, committed=ended)
-        for committer in self.together:
+                self._producer.commit_in_background(value, others=states, committed=ended)
+        for committer in self._together:
             committer._committed = committer._settled
         if wait:
             ended()
 
-    def _note_committed(self, committed: Callable[[], None]) -> None:
-        for committer in self.together:
-            committer.guard.look()
-            if committer.companion is not None:
-                committer.companion.committed()
-        self.after_commit()
-        committed()
+    def _note_committed(self, offsets: Sequence[int | None]) -> None:
+        for committer, offset in zip(self._together, offsets, strict=True):
+            committer._guard.look()
+            if committer._companion is not None:
+                committer._companion.committed()
+            if committer._reader is not None and offset is not None:
+                committer._reader.note_committed(offset)
 
-    def _next(self, *, rewind: bool) -> bytes | None:
+    def _next(self) -> bytes | None:
         """Give the state that is to be committed."""
         state, before = self._settled, self._committed
         if state is not None:
-            if not rewind and before is not None and state.precedes(before):
+            if before is not None and state.precedes(before):
                 raise RuntimeError(
                     f"the state would go back from {before.place} to {state.place}: nothing was committed"
                 )
             reader = self._reader
-            self.guard.note(None if reader is None else reader.last, self._last)
+            self._guard.note(None if reader is None else reader.last, self._last)
             self._last = {}
-            state = replace(state, continuity=self.guard.continuity)
+            state = replace(state, continuity=self._guard.continuity)
         return None if state is None else state.to_bytes()
 
     def tick(self) -> None:
@@ -360,20 +346,19 @@ class Committer(Generic[S]):
         Raises :class:`TopicChangedError` where one of the service's own is another one than before, and
         :class:`TopicsRefusedError` where topics do not take what is written to them.
         """
-        _explain([committer.guard for committer in self.together], self._producer)
+        _explain([committer._guard for committer in self._together], self._producer)
 
     def explained(self) -> AbstractContextManager[None]:
         """Do so where Kafka refuses within a block."""
-        return _explained([committer.guard for committer in self.together], self._producer)
+        return _explained([committer._guard for committer in self._together], self._producer)
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""
-        for committer in self.together:
+        for committer in self._together:
             reader = committer._reader
-            committer.guard.look(now=reader is not None and reader.warned)
+            committer._guard.look(now=reader is not None and reader.warned)
             if reader is not None:
                 reader.warned = False
-        self.when_idle()
 
 
 def run_stage(
@@ -395,25 +380,19 @@ def run_stage(
         while not stop.is_set() and (last is None or reader.last is None or reader.last.offset < last):
             records = reader.read(batch, _PAUSE_S if committer.pending else _WAIT_S)
             health.beat()
-            if records:
-                for _ in stage.take(records):
-                    committer.settle()
-                    if committer.due:
-                        _commit(reader, committer, stage, wait=False)
-                    if stop.is_set():
-                        break
-            # What was read and gave no output is done as well, which others see by the state alone.
-            elif committer.pending or committer.moved:
-                _commit(reader, committer, stage)
-            else:
+            if not records:
+                # What was read and gave no output is done as well, which others see by the state alone.
+                if committer.pending or committer.moved:
+                    committer.commit()
+                    continue
                 committer.idle()
                 reader.tell_lag_tools()
+            for _ in stage.take(records):
+                committer.settle(stage.output, stage.state(), stage.next_offset)
+                if committer.due:
+                    committer.commit(wait=False)
+                if stop.is_set():
+                    break
     if committer.pending or (last is not None and committer.moved):
-        _commit(reader, committer, stage, now=True)
+        committer.commit()
     reader.tell_lag_tools()
-
-
-def _commit(
-    reader: InputReader, committer: Committer[S], stage: Stage[S], *, wait: bool = True, now: bool = False
-) -> None:
-    committer.commit(wait=wait, committed=partial(reader.note_committed, stage.next_offset, now=now))

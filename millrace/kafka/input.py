@@ -109,6 +109,10 @@ class InputReader:
             self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
         return records
 
+    def note_taken(self, record: Record) -> None:
+        """Take note that what lies up to a record was taken from memory."""
+        self.last = InputRecord(record.offset, record.key, -1)
+
     def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
         """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.
 
@@ -162,10 +166,10 @@ class InputReader:
             if high >= 0 and position >= 0:
                 self._lag = max(0, high - position)
 
-    def note_committed(self, offset: int, *, now: bool = False) -> None:
-        """Tell lag tools that everything before ``offset`` is done; at most once a second unless ``now``."""
+    def note_committed(self, offset: int) -> None:
+        """Tell lag tools that everything before ``offset`` is done, at most once a second."""
         self._to_commit = offset
-        if now or time.monotonic() - self._committed_at > 1.0:
+        if time.monotonic() - self._committed_at > 1.0:
             self.tell_lag_tools()
 
     def tell_lag_tools(self) -> None:

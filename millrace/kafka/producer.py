@@ -21,7 +21,7 @@ because it was open for too long (``transaction.timeout.ms``) from one that anot
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -95,6 +95,14 @@ class CommitPolicy:
     age_s: float = 0.5
 
 
+def _ends_of(admin: client.AdminClient, topics: Iterable[str]) -> dict[str, int]:
+    """Look up the offsets after the last records of topics, those of open transactions included."""
+    partitions = [TopicPartition(topic, 0) for topic in topics]
+    with translated("looking up the ends of topics"):
+        found = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+    return {partition.topic: end for partition, end in found.items()}
+
+
 class TransactionalProducer:
     """The one producer of a service for a source, or of ``millrace run``, which has the states of all.
 
@@ -138,6 +146,9 @@ class TransactionalProducer:
         self._committing: tuple[Future[None], Callable[[], None]] | None = None
         # What was sent while that runs, or there was no room.
         self._waiting: list[Batch] = []
+        # Of topics whose offsets are counted, that of the next record.
+        self._ends: dict[str, int] = {}
+        self._admin: client.AdminClient | None = None
         self.commits = 0
         """Transactions committed by this process."""
         self.commit_time = 0.0
@@ -258,6 +269,18 @@ class TransactionalProducer:
         if self._since is None:
             self._since = time.monotonic()
 
+    def count_offsets(self, admin: client.AdminClient, topics: Iterable[str]) -> None:
+        """Count the offsets in topics into which nobody else writes, and in which all is decided.
+
+        From now on a commit is refused where records do not lie one after the other there, each end of a
+        transaction at an offset of its own.
+        """
+        self._admin, self._ends = admin, _ends_of(admin, topics)
+
+    def next_offset(self, topic: str) -> int:
+        """Give the offset that the next record will have of a topic whose offsets are counted."""
+        return self._ends[topic]
+
     def send(self, output: Output) -> None:
         """Add all records of ``output``, whose lists are ours from then on.
 
@@ -268,12 +291,9 @@ class TransactionalProducer:
         self._records += output.count
         self._bytes += output.size
         self._waiting += [(*target, records, 0) for target, records in output.groups.items()]
+        for topic in self._ends:
+            self._ends[topic] += len(output.groups.get((topic, 0), ()))
         self.finish(wait=self.due)
-
-    def holds(self, topic: str) -> bool:
-        """Tell whether something was sent to a topic and is not known to be committed."""
-        waits = any(topic == waiting for waiting, *_ in self._waiting)
-        return waits or (self._in_transaction and topic in self.topics)
 
     def finish(self, wonder: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
         """Take note of the end of the commit in the background, then send what waits and has room.
@@ -348,16 +368,15 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]] = (),
-        check: Callable[[], None] = lambda: None,
         wonder: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
         For ``millrace run`` the state is that of the reader. ``others`` are other records of the state topic,
-        as key and value, that are written with it. ``check`` is called once all is sent, and may refuse the
-        commit. ``wonder`` is called now and then where it takes long; what it raises ends the wait.
+        as key and value, that are written with it. ``wonder`` is called now and then where it takes long;
+        what it raises ends the wait.
         """
-        self._commit(self._transaction(state, others), check, wonder)
+        self._commit(*self._transaction(state, others), wonder)
         self._note_committed()
 
     def commit_in_background(
@@ -365,20 +384,22 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]],
-        check: Callable[[], None],
         committed: Callable[[], None],
     ) -> None:
         """Write the state and begin to commit; one of the next calls tells how that ended.
 
-        It raises what went wrong, or calls ``committed``. ``check`` is called by another thread.
+        It raises what went wrong, or calls ``committed``.
         """
-        batches = self._transaction(state, others)
-        self._committing = self._thread.submit(self._commit, batches, check, lambda: None), committed
+        transaction = self._transaction(state, others)
+        self._committing = self._thread.submit(self._commit, *transaction, lambda: None), committed
 
     def _transaction(
         self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]
-    ) -> Sequence[Batch]:
-        """Give what the transaction still lacks, the states among it; what is sent later is of the next."""
+    ) -> tuple[Sequence[Batch], Mapping[str, int]]:
+        """Give what the transaction still lacks, the states among it; what is sent later is of the next.
+
+        With it go the offsets, where they are counted, after its last records.
+        """
         self.finish()
         self.begin()
         self.topics.add(self._state_topic)
@@ -389,32 +410,46 @@ class TransactionalProducer:
         batches = [*self._waiting, (self._state_topic, 0, records, 0)]
         self._waiting, self._since = [], None
         self._records = self._bytes = 0
-        return batches
+        ends = {topic: end for topic, end in self._ends.items() if topic in self.topics}
+        self._ends |= {topic: end + 1 for topic, end in ends.items()}
+        return batches, ends
 
-    def _commit(
-        self, batches: Sequence[Batch], check: Callable[[], None], wonder: Callable[[], None]
-    ) -> None:
+    def _commit(self, batches: Sequence[Batch], ends: Mapping[str, int], wonder: Callable[[], None]) -> None:
         self._send_all(batches, wait=True)
         self._writer.wait_to_flush(round(_STEP_S * 1000))
-        check()
+        if self._admin is not None and ends:
+            self._check(self._admin, ends)
         self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
         self._ended = time.monotonic()
+
+    def _check(self, admin: client.AdminClient, ends: Mapping[str, int]) -> None:
+        """Refuse the commit where topics do not end at the offsets that were counted."""
+        self._flush()
+        if self.failures:
+            return  # the commit says why
+        found = _ends_of(admin, ends)
+        for topic, end in ends.items():
+            if found[topic] != end:
+                raise self._refused(
+                    f"{topic} ends at offset {found[topic]}, where {end} was expected: something else has "
+                    "written to it. Nothing was committed; let only Millrace write there"
+                )
 
     def _note_committed(self) -> None:
         self._in_transaction = False
         self.commits += 1
         self.commit_time = time.time()
 
-    def flush(self, wonder: Callable[[], None] = lambda: None) -> None:
+    def _flush(self) -> None:
         """Wait until Kafka has taken what was sent, or has refused some of it, which the commit tells."""
 
         def flush(timeout_s: float) -> None:
             if self._producer.flush(timeout_s):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", False, True, False))
 
-        self._until_done("writing", _COMMIT_S, flush, wonder)
+        self._until_done("writing", _COMMIT_S, flush)
 
-    def refuse(self, reason: str) -> FencedError | BrokerError:
+    def _refused(self, reason: str) -> FencedError | BrokerError:
         """Undo the open transaction, and give the error to raise: ``reason``, unless this one is fenced."""
         self._given_up = True
         try:

@@ -117,7 +117,11 @@ class RowMapperStage:
         )
 
     def take(self, records: Sequence[Record]) -> Iterator[None]:
-        """Take records, write what follows from them."""
+        """Take records, write what follows from them; where there are none, rows of snapshots."""
+        if not records:
+            yield from self._merge_snapshots(idle=True)
+            yield
+            return
         self._binder.look_again()
         if self._is_first:
             self._begin(records[0])
@@ -137,7 +141,7 @@ class RowMapperStage:
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
         self._last = records[-1]
-        yield from self.merge_snapshots()
+        yield from self._merge_snapshots(idle=False)
         yield
 
     def _begin(self, first: Record) -> None:
@@ -149,7 +153,7 @@ class RowMapperStage:
                 topic = self._publisher.topics.schemas
                 self.output.add(topic, noted.key, noted.to_bytes(), first.timestamp_ms)
 
-    def merge_snapshots(self, *, idle: bool = False) -> Iterator[None]:
+    def _merge_snapshots(self, *, idle: bool) -> Iterator[None]:
         """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
         if self._snapshots is not None and self._assembler.is_between and self._progress is None:
             yield from self._snapshots.merge(self.state, self._stands_at, idle=idle)

@@ -54,6 +54,9 @@ def run(service: Service[DecoderSettings]) -> None:
         written_by = serializers(registry, topics)
         started = take_over(settings, producer, admin, "decoder", DecoderState, stop=service.stop)
         state, skip_to = begin(reader, started.state, skip_gap=settings.skip_gap)
+        committer = Committer(
+            producer, started.guard, state, stop=service.stop, health=service.health, reader=reader
+        )
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:
             for record in again.records(start, stop, committer.tick):
@@ -62,15 +65,6 @@ def run(service: Service[DecoderSettings]) -> None:
         stage = make_stage(topics, started.infos, written_by, state, read_again, skip_to=skip_to)
         DecoderMetrics(service.metrics, stage, reader.lag)
         CommitMetrics(service.metrics, "decoder", producer)
-        committer = Committer(
-            producer,
-            started.guard,
-            stage.output,
-            stage.state,
-            stop=service.stop,
-            health=service.health,
-            reader=reader,
-        )
         service.log.info("decoding", topic=topics.raw, offset=stage.next_offset)
         reader.seek(stage.next_offset, advice=ADVICE)
         run_stage(reader, committer, stage, stop=service.stop, health=service.health)

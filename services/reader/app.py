@@ -32,6 +32,7 @@ from millrace.mysql.packets import EventPiece
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service
+from millrace.stage import Groups
 from services.reader.event_cutter import OtherBytesError
 from services.reader.exclusion import RawExclusion
 from services.reader.files import EndOfFiles, FileSource
@@ -79,12 +80,7 @@ def run(service: Service[ReaderSettings]) -> None:
         CommitMetrics(service.metrics, "reader", producer)
         stage = make_stage(settings, started, metrics)
         committer: Committer[ReaderState] = Committer(
-            producer,
-            started.guard,
-            stage.output,
-            stage.state,
-            stop=service.stop,
-            health=service.health,
+            producer, started.guard, started.state, stop=service.stop, health=service.health
         )
         carry(service, stage, committer, metrics)
 
@@ -123,22 +119,14 @@ def carry(
     stage: RawStage,
     committer: Committer[ReaderState],
     metrics: ReaderMetrics,
+    following: Callable[[Groups], None] = lambda _: None,
 ) -> None:
-    """Carry events until asked to stop, or until all files have been read."""
-    settings, beat = service.settings, _beat(service)
+    """Carry events until asked to stop, or until all files have been read.
 
-    def commit() -> None:
-        committer.settle()
-        if committer.pending:
-            committer.commit()
-
-    source: Source = (
-        FileSource(settings, stage, metrics, beat)
-        if settings.files
-        else LiveSource(settings, stage, commit, beat)
-    )
+    ``following`` takes what was sent; and nothing, where nothing comes.
+    """
     with _source_errors():
-        _Loop(service, source, stage, committer, metrics).run()
+        _Loop(service, stage, committer, metrics, following).run()
 
 
 def _beat(service: Service[ReaderSettings]) -> Callable[[], None]:
@@ -185,18 +173,24 @@ class _Loop:
     def __init__(
         self,
         service: Service[ReaderSettings],
-        source: Source,
         stage: RawStage,
         committer: Committer[ReaderState],
         metrics: ReaderMetrics,
+        following: Callable[[Groups], None],
     ) -> None:
+        settings, beat = service.settings, _beat(service)
+        self._source: Source = (
+            FileSource(settings, stage, metrics, beat)
+            if settings.files
+            else LiveSource(settings, stage, self._commit, beat)
+        )
         self._stop = service.stop
         self._health = service.health
         self._log = service.log
-        self._source = source
         self._stage = stage
         self._committer = committer
         self._metrics = metrics
+        self._following = following
         self._has_read = False
         self._opened = 0.0
         self._backoff_s = _FIRST_BACKOFF_S
@@ -251,7 +245,7 @@ class _Loop:
         """Write events; commit where that is due and the source's transaction ends."""
         stage, committer = self._stage, self._committer
         for _ in stage.take(pieces, int(time.time() * 1000), due=committer.due):
-            committer.settle()
+            self._settle()
             if stage.confirmed and ((committer.due and not stage.inside) or committer.long):
                 committer.commit(wait=False)
 
@@ -262,23 +256,29 @@ class _Loop:
             if time.monotonic() - self._opened < _CONFIRMED_BY_SILENCE_S:
                 return
             stage.confirm()
-        committer.settle()
+        self._settle()
         # Where nothing has been written yet: whoever starts at the end of the log and finds nothing for an
         # hour must not start at another end after it.
         if (committer.pending or committer.moved) and (not stage.inside or committer.long):
             committer.commit()
         elif not committer.pending:
             committer.idle()
+            self._following({})
+
+    def _settle(self) -> None:
+        sent = self._committer.settle(self._stage.output, self._stage.state())
+        if sent:
+            self._following(sent)
 
     def _commit(self) -> None:
         """Commit what is written, wherever that ends."""
-        self._committer.settle()
+        self._settle()
         if self._committer.pending:
             self._committer.commit()
 
     def _checkpoint(self) -> None:
         """Commit, even if nothing was written: a reader that another has taken over from learns of it."""
-        self._committer.settle()
+        self._settle()
         self._committer.commit()
 
     def _lost(self, error: SourceError) -> None:

@@ -92,7 +92,6 @@ class RowMapper:
     deserialize: EventDeserializer
     publisher: Publisher
     stage: RowMapperStage
-    committer_of: Callable[[Callable[[], RowMapperState]], Committer[RowMapperState]]
     committer: Committer[RowMapperState]
 
 
@@ -177,24 +176,20 @@ def assembled(
         history = ports.history(Catalog(kept=None)) if all_versions else None
         store = open_row_store(settings) if completes else None
         stage, publisher = make_stage(ports, state, deserialize, refused, history, store=store)
-        committer_of = partial(
-            Committer,
+        committer = Committer(
             producer,
             started.guard,
-            stage.output,
+            state,
             stop=service.stop,
             health=service.health,
             reader=reader,
+            companion=publisher.known,
             table_id=publisher.binder.topic_id,
             written=publisher.binder.written,
         )
-        committer = committer_of(stage.state)
-        committer.when_idle = partial(merge_when_idle, stage, committer)
-        know_rows(ports, store, publisher, committer, deserialize, stored=started.stored)
+        know_rows(ports, store, publisher, deserialize, stored=started.stored)
         reader.seek(stage.next_offset)
-        yield RowMapper(
-            topics, reader, producer, registry, deserialize, publisher, stage, committer_of, committer
-        )
+        yield RowMapper(topics, reader, producer, registry, deserialize, publisher, stage, committer)
 
 
 def make_stage(
@@ -288,12 +283,11 @@ def know_rows(
     ports: "Ports",
     store: SqliteRowStore | None,
     publisher: Publisher,
-    committer: Committer[RowMapperState],
     deserialize: EventDeserializer,
     *,
     stored: bytes | None,
 ) -> None:
-    """Bring known rows to the state that is ``stored``, and have them follow it, where there is a store."""
+    """Bring known rows to the state that is ``stored``, where there is a store."""
     known = publisher.known
     if store is None or known is None:
         return
@@ -324,14 +318,6 @@ def know_rows(
         oldest=ports.first_offset,
         records=ports.records,
     )
-    committer.companion = known
-
-
-def merge_when_idle(stage: RowMapperStage, committer: Committer[RowMapperState]) -> None:
-    """Publish rows of snapshots that are due, as nothing else is to be done."""
-    for _ in stage.merge_snapshots(idle=True):
-        committer.settle()
-        committer.tick()
 
 
 def serializers(

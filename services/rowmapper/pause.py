@@ -33,7 +33,7 @@ def pause(
         dead_letter = newest_offset(settings.kafka, parts.topics.deadletter)
         for database, table in tables:
             quarantine.add(QuarantinedTable.paused(database, table, offset, dead_letter))
-        parts.committer.settle()
+        parts.committer.settle(parts.stage.output, parts.stage.state())
         parts.committer.commit()
     return known
 

@@ -31,7 +31,6 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
-from millrace.kafka.exactly_once import Committer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.search import last_before
 from millrace.kafka.state import read_state
@@ -130,18 +129,18 @@ def _redrive(
         outcome = outcomes[entry.name] = Redriven(entry.name)
         say(f"redriving {outcome.table}")
         work = Redrive(entry, outcome, parts.stage, parts.publisher)
-        committer = parts.committer_of(work.state)
+        committer, output = parts.committer, parts.stage.output
         committed = replace(outcome)
         try:
-            for _ in work.run(_dead_letters_of(service, parts, entry, committer)):
-                committer.settle()
+            for _ in work.run(_dead_letters_of(service, parts, entry)):
+                committer.settle(output, work.state())
                 if committer.due:
                     committer.commit()
                     committed = replace(outcome)
                 if stop.is_set():
                     committer.commit()
                     raise StopRequestedError
-            committer.settle()
+            committer.settle(output, work.state())
             committer.commit()
         except TopicsRefusedError as error:
             outcomes[entry.name] = replace(committed, failed=(entry.key, error.message))
@@ -167,17 +166,14 @@ def settle(parts: RowMapper, stop: Event) -> None:
     while not parts.stage.settled and not stop.is_set():
         records = parts.reader.read(_BATCH, 1.0)
         for _ in parts.stage.take(records) if records else ():
-            parts.committer.settle()
+            parts.committer.settle(parts.stage.output, parts.stage.state())
             if parts.committer.due:
                 parts.committer.commit()
     parts.committer.commit()
 
 
 def _dead_letters_of(
-    service: Service[RowMapperSettings],
-    parts: RowMapper,
-    entry: QuarantinedTable,
-    committer: Committer[RowMapperState],
+    service: Service[RowMapperSettings], parts: RowMapper, entry: QuarantinedTable
 ) -> Iterator[WaitingDeadLetter]:
     settings = service.settings
     found = read_dead_letters(settings.kafka, parts.registry, settings.source, start=entry.dead_letter or 0)
@@ -185,7 +181,7 @@ def _dead_letters_of(
     def watched() -> Iterator[DeadLetterRecord | Unreadable]:
         """Those of other tables may be many: no Kafka transaction waits for all of them."""
         for dead_letter in found:
-            committer.tick()
+            parts.committer.tick()
             yield dead_letter
 
     return waiting_dead_letters(watched(), entry, parts.deserialize, settings.names.deadletter)

@@ -19,7 +19,7 @@ from millrace.avro.events import EventDeserializer
 from millrace.avro.registry import RegistryError, SchemaStore
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.contract import RUN, SERVICES, Topics
-from millrace.kafka.chain import Link, joined
+from millrace.kafka.chain import Link
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
 from millrace.kafka.input import InputReader, Rereader
@@ -33,6 +33,7 @@ from millrace.kafka.topics import ensure_topics
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.health import Health
 from millrace.runtime.service import Service, run_service
+from millrace.stage import Groups
 from services.decoder import app as decoder_app
 from services.decoder.metrics import DecoderMetrics
 from services.reader import app as reader_app
@@ -161,15 +162,6 @@ class _NotReady(Health):
         self._health.beat()
 
 
-class _RawCommitter(Committer[ReaderState]):
-    """Looks between two transactions, too, whether the registry answers again."""
-
-    def idle(self) -> None:
-        """Take note that nothing comes."""
-        super().idle()
-        self.after_commit()
-
-
 def _carry_raw(
     service: Service[RunSettings],
     metrics: ReaderMetrics,
@@ -179,9 +171,7 @@ def _carry_raw(
     """Carry raw events until the registry answers: then :class:`_RegistryAnswers` is raised."""
     stage = reader_app.make_stage(service.settings, started, metrics)
     health = _NotReady(service.health)
-    committer = _RawCommitter(
-        producer, started.guard, stage.output, stage.state, stop=service.stop, health=health
-    )
+    committer = Committer(producer, started.guard, started.state, stop=service.stop, health=health)
 
     def answers() -> bool:
         settings = service.settings
@@ -198,18 +188,19 @@ def _carry_raw(
         ask_at = time.monotonic() + _RAW_ONLY_S
         asked: Future[bool] | None = None
 
-        def look() -> None:
+        def look(_: Groups) -> None:
             nonlocal ask_at, asked
             if asked is not None and asked.done():
                 if asked.result() and not service.stop.is_set():
+                    if committer.pending:
+                        committer.commit()
                     raise _RegistryAnswers
                 asked = None
             if asked is None and time.monotonic() >= ask_at:
                 ask_at = time.monotonic() + _ASK_EVERY_S
                 asked = pool.submit(answers)
 
-        committer.after_commit = look
-        reader_app.carry(_part(service, health), stage, committer, metrics)
+        reader_app.carry(_part(service, health), stage, committer, metrics, look)
 
 
 # -- all stages -----------------------------------------------------------------------------------------
@@ -236,22 +227,21 @@ class _Definitions:
     It reads them from their topic, where they show once they are committed.
     """
 
-    def __init__(self, parts: _Parts, committer: Committer[ReaderState]) -> None:
-        self._kafka = parts.service.settings.kafka
-        self._topic = Topics(parts.service.settings.source).catalog
-        self._producer = parts.producer
+    def __init__(self, settings: RunSettings, committer: Committer[ReaderState]) -> None:
+        self._kafka = settings.kafka
+        self._topic = Topics(settings.source).catalog
         self._committer = committer
         self._unseen = False
 
-    def committed(self) -> None:
-        """Take note of a commit."""
-        self._unseen = self._unseen or self._topic in self._producer.topics
+    def note(self, sent: Groups) -> None:
+        """Take note of what the reader has sent."""
+        self._unseen = self._unseen or (self._topic, 0) in sent
 
     def show(self) -> None:
         """Commit those that were written, and wait until they can be read."""
-        if self._producer.holds(self._topic):
-            self._committer.commit()
         if self._unseen:
+            if self._committer.pending:
+                self._committer.commit()
             last_record(self._kafka, self._topic)
             self._unseen = False
 
@@ -263,17 +253,17 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
     topics = Topics(settings.source)
     groups = {name: f"millrace-{name}-{settings.source}" for name in SERVICES}
 
+    commit_by = partial(Committer, producer, stop=stop, health=health)
+    reader: Committer[Any] = commit_by(parts.reader.guard, parts.reader.state)
+
     def read_again(start: int, end: int) -> Generator[bytes, None, None]:
         make_visible()
-        for record in again.records(start, end, tick):
+        for record in again.records(start, end, reader.tick):
             yield record.value or b""
 
     def make_visible() -> None:
         if reader.pending:
             reader.commit()
-
-    def tick() -> None:
-        reader.tick()
 
     with (
         InputReader(settings.kafka, topics.raw, groups["decoder"]) as raw,
@@ -284,6 +274,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
     ):
         reading = reader_app.make_stage(settings, parts.reader, metrics)
         state, skip_to = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
+        decoder: Committer[Any] = commit_by(parts.decoder.guard, state, reader=raw, joins=reader)
         decoding = decoder_app.make_stage(
             topics, parts.decoder.infos, parts.written_by, state, read_again, skip_to=skip_to
         )
@@ -294,61 +285,51 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             pool,
             producer,
             parts.rowmapper.infos,
-            tick,
+            reader.tick,
             before_reading=make_visible,
             leave=registered,
         )
         store, deserialize = open_row_store(settings), EventDeserializer(parts.registry)
-        mapping, publisher = rowmapper_app.make_stage(
-            ports,
-            parts.rowmapper.state or RowMapperState(events.first_offset()),
-            deserialize,
-            parts.refused,
-            store=store,
-        )
-        commit_by = partial(Committer, producer, stop=stop, health=health)
-        reader = commit_by(parts.reader.guard, reading.output, reading.state)
-        decoder = commit_by(parts.decoder.guard, decoding.output, decoding.state, reader=raw)
-        rowmapper = commit_by(
+        mapped = parts.rowmapper.state or RowMapperState(events.first_offset())
+        mapping, publisher = rowmapper_app.make_stage(ports, mapped, deserialize, parts.refused, store=store)
+        rowmapper: Committer[Any] = commit_by(
             parts.rowmapper.guard,
-            mapping.output,
-            mapping.state,
+            mapped,
             reader=events,
+            companion=publisher.known,
+            joins=reader,
             table_id=publisher.binder.topic_id,
             written=publisher.binder.written,
         )
-        committers: tuple[Committer[Any], ...] = (reader, decoder, rowmapper)
-        definitions = _Definitions(parts, reader)
-        for committer in committers:
-            committer.together = committers
         for each in (
             DecoderMetrics(service.metrics, decoding, raw.lag),
             RowMapperMetrics(service.metrics, mapping, publisher.quarantine, events.lag),
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
-        rowmapper_app.know_rows(
-            ports, store, publisher, rowmapper, deserialize, stored=parts.rowmapper.stored
-        )
-        reader.when_idle = rowmapper.when_idle = partial(rowmapper_app.merge_when_idle, mapping, rowmapper)
-        links = (
-            Link(
-                decoding,
-                decoder,
-                raw,
-                stop=stop,
-                health=health,
-                advice=decoder_app.ADVICE,
-                ready=definitions.show,
-            ),
-            Link(mapping, rowmapper, events, stop=stop, health=health),
+        rowmapper_app.know_rows(ports, store, publisher, deserialize, stored=parts.rowmapper.stored)
+        definitions = _Definitions(settings, reader)
+        links = Link(
+            decoding,
+            decoder,
+            raw,
+            producer,
+            stop=stop,
+            health=health,
+            following=Link(mapping, rowmapper, events, producer, stop=stop, health=health),
+            advice=decoder_app.ADVICE,
+            ready=definitions.show,
         )
         service.log.info(
             "carrying", raw=topics.raw, offset=decoding.next_offset, events_offset=mapping.next_offset
         )
-        for link in links:
-            link.drain(settings.kafka)
+        links.drain(settings.kafka)
         if stop.is_set():
             raise StopRequestedError
-        joined(parts.admin, producer, committers, links, definitions.committed)
-        reader_app.carry(_part(service), reading, reader, metrics)
+        producer.count_offsets(parts.admin, (topics.raw, topics.events))
+
+        def follow(sent: Groups) -> None:
+            definitions.note(sent)
+            links.take(sent)
+
+        reader_app.carry(_part(service), reading, reader, metrics, follow)

@@ -332,7 +332,7 @@ def test_state_outlives_group_offsets(settings: KafkaSettings, topics: Topics, a
         producer.commit(b"state")
     with InputReader(settings, topics.events, group) as reader:
         reader.seek(0)
-        reader.note_committed(1, now=True)
+        reader.note_committed(1)
         reader._consumer.commit(offsets=[TopicPartition(topics.events, 0, 1)], asynchronous=False)
     admin.delete_consumer_groups([group])[group].result(30)
     with TransactionalProducer(settings, topics.source, "decoder") as producer:
@@ -622,8 +622,7 @@ def run_upper(
         committer = Committer(
             producer,
             guard,
-            stage.output,
-            stage.state,
+            state,
             stop=stage.stop,
             health=Health(),
             reader=reader,

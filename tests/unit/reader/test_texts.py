@@ -156,12 +156,15 @@ class Source:
 
 def test_a_source_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_FIRST_BACKOFF_S", 0.0)
-    service = SimpleNamespace(stop=threading.Event(), health=Health(), log=get_logger("t"))
+    service = SimpleNamespace(
+        settings=SimpleNamespace(files=None), stop=threading.Event(), health=Health(), log=get_logger("t")
+    )
     metrics = ReaderMetrics(CollectorRegistry())
-    stage = SimpleNamespace(output=Output(), confirmed=True, inside=False)
-    committer = SimpleNamespace(pending=False, settle=lambda: None, commit=lambda: None)
+    stage = SimpleNamespace(output=Output(), state=lambda: None, confirmed=True, inside=False)
+    committer = SimpleNamespace(pending=False, settle=lambda *_: {}, commit=lambda: None)
     source = Source(BadChecksumError("log.000001", 4), LinkLostError("db: it is gone"), app.EndOfFiles())
-    loop = app._Loop(*(cast("Any", part) for part in (service, source, stage, committer, metrics)))
+    monkeypatch.setattr(app, "LiveSource", lambda *_: source)
+    loop = app._Loop(*(cast("Any", part) for part in (service, stage, committer, metrics, None)))
     loop._has_read = True
     assert logged(loop.run) == [
         ("warning", "asking for an event again"),

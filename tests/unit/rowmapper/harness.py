@@ -218,8 +218,9 @@ class World:
         stage, publisher = make_stage(ports, state, deserialize_event, store=store)
         self.is_learning = True
         stored = self.state and self.state.to_bytes()
-        know_rows(ports, store, publisher, self.ledger, deserialize_event, stored=stored)
+        know_rows(ports, store, publisher, deserialize_event, stored=stored)
         self.is_learning = False
+        self.ledger.companion = publisher.known
         self.ledger.written_as = publisher.binder.written
         return stage
 
