@@ -320,7 +320,8 @@ class RowMapperStage:
                 yield from self._decide_xa(transaction, publication)
                 return
             case TransactionEnd.ROLLBACK:
-                if all(self._is_transactional(transaction, *table) for table in transaction.tables):
+                place, is_transactional = transaction.last.position, self._binder.is_transactional
+                if all(is_transactional(*table, place) for table in transaction.tables):
                     return
         if transaction.events is None:
             yield from publication.run(self._replay(transaction.start, transaction.stop))
@@ -353,9 +354,6 @@ class RowMapperStage:
             return
         yield from publication.run(self._replay(pending.start, pending.end))
         del self._pending_xa[xid]
-
-    def _is_transactional(self, transaction: Transaction, database: str, table: str) -> bool:
-        return self._binder.is_transactional(database, table, transaction.last.position)
 
 
 def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:

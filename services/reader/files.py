@@ -227,7 +227,7 @@ class FileSource:
             base = Path(pattern)
             found = (
                 sorted(base.parent.glob(base.name), key=lambda path: file_order(plain_name(path)))
-                if _is_glob(base.name)
+                if not {*"*?["}.isdisjoint(base.name)
                 else [base]
             )
             for path in found:
@@ -313,10 +313,6 @@ class FileSource:
 def _log_name(path: Path) -> str:
     """Give the name of the log in a file: what its server called it."""
     return plain_name(path).name
-
-
-def _is_glob(name: str) -> bool:
-    return any(character in name for character in "*?[")
 
 
 def _listed(index: Path) -> list[Path]:
