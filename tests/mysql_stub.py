@@ -30,6 +30,9 @@ class StubConnection:
         self.variables = dict(variables or {})
         self.answers = dict(answers or {})
 
+    def all_variables(self) -> dict[str, str]:
+        return self.variables
+
     def variable(self, name: str) -> str | None:
         return self.variables.get(name)
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.doctor.finding import Outcome, error, ok, warning
 from millrace.doctor.server import Server
+from millrace.finding import Outcome, error, ok, warning
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.privileges import ALL
 from millrace.mysql.privileges import privileges as privileges_of

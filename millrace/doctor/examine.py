@@ -24,9 +24,9 @@ from millrace.doctor import (
     selection_checks,
     table_checks,
 )
-from millrace.doctor.finding import Finding, Outcome, error, examine, ok, warning
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
+from millrace.finding import Finding, Outcome, error, examine, ok, warning
 from millrace.installation import install_command
 from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.contract import OF_ALL_SOURCES, Topics
-from millrace.doctor.finding import Outcome, error, listed, ok, warning
+from millrace.finding import Outcome, error, listed, ok, warning
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.runtime.settings import TopicsSettings

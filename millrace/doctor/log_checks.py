@@ -4,9 +4,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.doctor.finding import Level, Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
-from millrace.mysql.connection import Row
+from millrace.finding import Outcome, error, listed, ok, warning
+from millrace.mysql import checks
+from millrace.mysql.connection import Row, advice_to_set
 from millrace.mysql.dump import WRITE_TIMEOUT_S
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import semi_sync_findings
@@ -20,39 +21,16 @@ _MIB: Final = 1 << 20
 
 def log_bin(server: Server) -> Iterator[Outcome]:
     """Look whether there is a binary log, and one that replicas can read."""
-    if not server.is_on("log_bin"):
-        yield error(
-            "the binary log is off", "set log_bin=mysql-bin in the configuration and restart the server"
-        )
-        return
-    engine = server.variables.get("binlog_storage_engine")
-    if engine:
-        yield error(
-            f"the binary log is kept in {engine} (binlog_storage_engine): only MariaDB's own replicas read "
-            "that",
-            "start the server without binlog_storage_engine",
-        )
-        return
-    size = sum(log.size for log in server.logs)
-    yield ok(f"{len(server.logs)} files, {size // _MIB} MiB")
+    found = list(checks.log_bin(server.variables))
+    yield from found
+    if not found:
+        size = sum(log.size for log in server.logs)
+        yield ok(f"{len(server.logs)} files, {size // _MIB} MiB")
 
 
 def binlog_format(server: Server) -> Iterator[Outcome]:
     """Look whether changes are logged as rows."""
-    value = server.variables.get("binlog_format", "ROW")
-    advice = _set("binlog_format", "ROW") + "; sessions keep theirs until they reconnect"
-    if value == "ROW":
-        yield ok(value)
-    elif value == "STATEMENT" and not server.allow_statements:
-        yield error(
-            "binlog_format is STATEMENT: the log holds no rows, and the reader will not start", advice
-        )
-    elif value == "STATEMENT":
-        yield warning("binlog_format is STATEMENT: statements are carried, but no rows", advice)
-    else:
-        yield warning(
-            f"binlog_format is {value}: some changes are logged as statements, without rows", advice
-        )
+    return checks.binlog_format(server.variables, allow_statements=server.allow_statements)
 
 
 def sessions(server: Server) -> Iterator[Outcome]:
@@ -94,33 +72,17 @@ def sessions(server: Server) -> Iterator[Outcome]:
 
 def binlog_row_image(server: Server) -> Iterator[Outcome]:
     """Look whether rows are logged whole."""
-    value = server.variables.get("binlog_row_image")
-    if value in {None, "FULL", "FULL_NODUP"}:
-        yield ok(value or "whole rows, as always in this version")
-    else:
-        yield warning(
-            f"binlog_row_image is {value}: columns that did not change are missing, and listed in "
-            "before_missing and after_missing",
-            _set("binlog_row_image", "FULL"),
-        )
+    return checks.binlog_row_image(server.variables)
 
 
 def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
     """Look whether the names of columns are in the log."""
-    value = server.variables.get("binlog_row_metadata")
-    if value == "FULL":
-        yield ok(value)
-    elif value is None:
-        yield warning(
-            "this version does not log the names of columns: they come from the definitions that the reader "
-            "reads and the DDL after them, and a table whose DDL is not understood is quarantined",
-            "upgrade to MySQL 8.0 or MariaDB 10.5, and set binlog_row_metadata=FULL",
-        )
+    if "binlog_row_metadata" in server.variables:
+        yield from checks.binlog_row_metadata(server.variables)
     else:
         yield warning(
-            f"binlog_row_metadata is {value}: the names of columns come from the definitions that the reader "
-            "reads and the DDL after them, and a table whose DDL is not understood is quarantined",
-            _set("binlog_row_metadata", "FULL"),
+            f"this version does not log the names of columns: {checks.NAMES_FROM_DEFINITIONS}",
+            "upgrade to MySQL 8.0 or MariaDB 10.5, and set binlog_row_metadata=FULL",
         )
 
 
@@ -135,7 +97,7 @@ def binlog_row_value_options(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"PARTIAL_JSON with binlog_row_image={image}: without the row before, JSON columns cannot be put "
             "together",
-            _set("binlog_row_image", "FULL"),
+            advice_to_set("binlog_row_image", "FULL"),
         )
 
 
@@ -145,7 +107,7 @@ def binlog_checksum(server: Server) -> Iterator[Outcome]:
     if value in {None, "NONE"}:
         yield warning(
             "events have no checksum: damage on disk or on the way may go unseen",
-            _set("binlog_checksum", "CRC32") if value else "upgrade to MySQL 5.6 or MariaDB 10.2",
+            advice_to_set("binlog_checksum", "CRC32") if value else "upgrade to MySQL 5.6 or MariaDB 10.2",
         )
     else:
         yield ok(str(value))
@@ -192,7 +154,7 @@ def gtids(server: Server) -> Iterator[Outcome]:
             yield warning(
                 "gtid_strict_mode is OFF: a server may log GTIDs out of order, and a fail-over may then skip "
                 "some",
-                _set("gtid_strict_mode", "ON"),
+                advice_to_set("gtid_strict_mode", "ON"),
             )
         return
     mode = server.variables.get("gtid_mode")
@@ -203,16 +165,12 @@ def gtids(server: Server) -> Iterator[Outcome]:
             "upgrade to MySQL 5.6 or later",
         )
     elif mode != "ON":
-        yield warning(
-            f"gtid_mode is {mode}: the reader cannot switch to another server, or past a reset of this one",
-            "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and ON, "
-            "and the same in the configuration",
-        )
+        yield from checks.gtid_mode(server.variables)
     elif consistency not in {"ON", "1"}:
         yield warning(
             f"enforce_gtid_consistency is {consistency}: statements may be logged that GTIDs cannot hold "
             "together",
-            _set("enforce_gtid_consistency", "ON"),
+            advice_to_set("enforce_gtid_consistency", "ON"),
         )
     else:
         yield ok(f"gtid_mode {mode}")
@@ -251,9 +209,9 @@ def retention(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"logs are kept for {seconds} s: an outage of the reader or of Kafka that lasts longer loses "
             "changes",
-            _set("binlog_expire_logs_seconds", "604800")
+            advice_to_set("binlog_expire_logs_seconds", "604800")
             if "binlog_expire_logs_seconds" in server.variables
-            else _set("expire_logs_days", "7"),
+            else advice_to_set("expire_logs_days", "7"),
         )
     else:
         yield ok(f"logs are kept for {seconds / _DAY_S:g} days")
@@ -358,7 +316,7 @@ def max_allowed_packet(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"max_allowed_packet is {value} bytes: the server stops the dump at an event that is larger "
             "(error 1236), and an UPDATE of a large row makes an event of twice its size",
-            _set("max_allowed_packet", "1073741824"),
+            advice_to_set("max_allowed_packet", "1073741824"),
         )
     else:
         yield ok(f"{value // _MIB} MiB")
@@ -370,7 +328,7 @@ def query_texts(server: Server) -> Iterator[Outcome]:
     if server.include_query and not server.is_on(name):
         yield warning(
             f"MILLRACE_ROWS_INCLUDE_QUERY is true and {name} is OFF: rows will have no source.query",
-            _set(name, "ON"),
+            advice_to_set(name, "ON"),
         )
 
 
@@ -383,8 +341,7 @@ def semi_sync(server: Server) -> Iterator[Outcome]:
     except RefusedError:
         # Then the replicas that the server counts are all that can be told.
         connected = True
-    for found in semi_sync_findings(server.connection, connected=connected):
-        yield Outcome(Level(found.level), found.text, found.advice)
+    yield from semi_sync_findings(server.connection, connected=connected)
 
 
 def _other_server(server: Server, text: str) -> Iterator[Outcome]:
@@ -420,11 +377,6 @@ def _kept_s(server: Server) -> int | None:
     if seconds:
         return seconds
     return int((server.amount("expire_logs_days") or 0) * _DAY_S) or None
-
-
-def _set(name: str, value: str) -> str:
-    shown = value if value.isdecimal() or value in {"ON", "OFF"} else f"'{value}'"
-    return f"SET GLOBAL {name}={shown}, and the same in the configuration"
 
 
 CHECKS: Final = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.doctor.finding import Outcome, error, ok, warning
+from millrace.finding import Outcome, error, ok, warning
 
 
 def connection(registry: SchemaRegistry) -> Iterator[Outcome]:

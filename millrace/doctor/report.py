@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from millrace.doctor.finding import Finding, Level
+from millrace.finding import Finding, Level
 from millrace.text import printable, printable_json
 
 _COLOURS: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}

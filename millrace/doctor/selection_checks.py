@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from millrace.doctor.finding import Outcome, error, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.finding import Outcome, error, listed, ok, warning
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.selection.rows import ConditionError, kind_of
 from millrace.selection.tables import is_excluded, wild

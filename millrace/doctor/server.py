@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
+from millrace.mysql.checks import replicas
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError
 from millrace.mysql.status import LogFile, binary_logs
@@ -79,8 +80,7 @@ class Server:
     @cached_property
     def variables(self) -> Mapping[str, str]:
         """All global system variables."""
-        rows = self.connection.query("SHOW GLOBAL VARIABLES", doing="read the system variables")
-        return {row.text("Variable_name").lower(): row.text("Value") for row in rows}
+        return self.connection.all_variables()
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -113,12 +113,7 @@ class Server:
     @cached_property
     def replicas(self) -> dict[int, str]:
         """The replicas that are connected: their names by server id. Raises where we may not see them."""
-        rows = self.connection.first_of(
-            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
-        )
-        return {
-            row.number("Server_Id" if "Server_Id" in row else "Server_id"): row.text("Host") for row in rows
-        }
+        return {number: host for number, _, host in replicas(self.connection)}
 
     @cached_property
     def logs(self) -> list[LogFile]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.contract import Topics, metric_name
-from millrace.doctor.finding import Outcome, listed, ok, warning
 from millrace.doctor.server import Server
+from millrace.finding import Outcome, listed, ok, warning
 from millrace.rowmapper.selection import Selection
 
 _TRANSACTIONAL: Final = frozenset({"INNODB", "ROCKSDB", "TOKUDB", "NDBCLUSTER", "SEQUENCE"})

@@ -1,13 +1,22 @@
 """Whether a server can be read from: what must be so, and what had better be so.
 
-Each finding is one line that names the statement to run. What must be so raises
-:class:`~millrace.mysql.errors.RefusedError`; what had better be so comes back as text. Missing privileges
-show where they are needed, in the server's own answer.
+The functions that give outcomes look at global variables; ``millrace doctor`` uses them as well. What must be
+so raises :class:`~millrace.mysql.errors.RefusedError`; what had better be so comes back as text. Missing
+privileges show where they are needed, in the server's own answer.
 """
 
-from millrace.mysql.connection import Flavour, MysqlConnection
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from millrace.finding import Level, Outcome, error, ok, warning
+from millrace.mysql.connection import MysqlConnection, advice_to_set
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
+
+NAMES_FROM_DEFINITIONS: Final = (
+    "the names of columns come from the definitions that the reader reads and the DDL after them, and a "
+    "table whose DDL is not understood is quarantined"
+)
 
 
 def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
@@ -16,36 +25,94 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
     ``server_id`` is ours as a replica. ``allow_statements`` admits ``binlog_format=STATEMENT``, of which the
     events are carried like all others but no rows come.
     """
-    address = connection.address
-    if connection.variable("log_bin") != "ON":
-        raise RefusedError(f"{address}: the binary log is off; set log_bin=mysql-bin in its configuration")
-    engine = connection.variable("binlog_storage_engine")
-    if engine:
+    variables = connection.all_variables()
+    warnings = []
+    for found in (
+        *log_bin(variables),
+        *binlog_format(variables, allow_statements=allow_statements),
+        *binlog_row_image(variables),
+        *binlog_row_metadata(variables),
+        *gtid_mode(variables),
+    ):
+        if found.level is Level.ERROR:
+            raise RefusedError(f"{connection.address}: {found.text}; {found.advice}")
+        if found.level is Level.WARNING:
+            warnings.append(f"{found.text}; {found.advice}")
+    if variables.get("server_id") == str(server_id):
         raise RefusedError(
-            f"{address}: its binary log is kept in {engine} (binlog_storage_engine), which only "
-            "MariaDB's own replicas can read; start it without that setting"
-        )
-    if connection.number("server_id") == server_id:
-        raise RefusedError(
-            f"{address}: it has server_id {server_id}, the one that we would use ourselves; "
+            f"{connection.address}: it has server_id {server_id}, the one that we would use ourselves; "
             "set MILLRACE_MYSQL_SERVER_ID to a number that no server of the topology has"
         )
-    warnings = _format(connection, allow_statements=allow_statements)
-    image = connection.variable("binlog_row_image")
-    if image is not None and image not in {"FULL", "FULL_NODUP"}:
-        warnings.append(
-            f"binlog_row_image is {image}: rows lack the columns that did not change; "
-            "SET GLOBAL binlog_row_image='FULL'"
-        )
-    metadata = connection.variable("binlog_row_metadata")
-    if metadata is not None and metadata != "FULL":
-        warnings.append(
-            f"binlog_row_metadata is {metadata}: the names of columns come from the catalogue; "
-            "SET GLOBAL binlog_row_metadata='FULL'"
-        )
-    if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") not in {"ON", None}:
-        warnings.append("gtid_mode is not ON: after a failover to another server the reader cannot continue")
     return warnings
+
+
+def log_bin(variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Look whether there is a binary log, and one that replicas can read."""
+    if variables.get("log_bin") != "ON":
+        yield error(
+            "the binary log is off", "set log_bin=mysql-bin in the configuration and restart the server"
+        )
+    elif engine := variables.get("binlog_storage_engine"):
+        yield error(
+            f"the binary log is kept in {engine} (binlog_storage_engine), which only MariaDB's own replicas "
+            "can read",
+            "start the server without that setting",
+        )
+
+
+def binlog_format(variables: Mapping[str, str], *, allow_statements: bool) -> Iterator[Outcome]:
+    """Look whether changes are logged as rows."""
+    value = variables.get("binlog_format", "ROW")
+    advice = advice_to_set("binlog_format", "ROW") + "; sessions keep theirs until they reconnect"
+    if value == "ROW":
+        yield ok(value)
+    elif value == "STATEMENT" and not allow_statements:
+        yield error(
+            "binlog_format is STATEMENT: the log holds no rows, and the reader does not start",
+            f"{advice}; or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements",
+        )
+    elif value == "STATEMENT":
+        yield warning("binlog_format is STATEMENT: statements are carried, but no rows", advice)
+    else:
+        yield warning(
+            f"binlog_format is {value}: some changes are logged as statements, without rows", advice
+        )
+
+
+def binlog_row_image(variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Look whether rows are logged whole."""
+    value = variables.get("binlog_row_image")
+    if value in {None, "FULL", "FULL_NODUP"}:
+        yield ok(value or "whole rows, as always in this version")
+    else:
+        yield warning(
+            f"binlog_row_image is {value}: columns that did not change are missing, and listed in "
+            "before_missing and after_missing",
+            advice_to_set("binlog_row_image", "FULL"),
+        )
+
+
+def binlog_row_metadata(variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Look whether the names of columns are in the log, where the server can log them."""
+    value = variables.get("binlog_row_metadata")
+    if value == "FULL":
+        yield ok(value)
+    elif value is not None:
+        yield warning(
+            f"binlog_row_metadata is {value}: {NAMES_FROM_DEFINITIONS}",
+            advice_to_set("binlog_row_metadata", "FULL"),
+        )
+
+
+def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Look whether the transactions of a MySQL that can give GTIDs have them."""
+    mode = variables.get("gtid_mode")
+    if mode not in {None, "ON"}:
+        yield warning(
+            f"gtid_mode is {mode}: the reader cannot switch to another server, or past a reset of this one",
+            "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and ON, "
+            "and the same in the configuration",
+        )
 
 
 def check_topology(connection: MysqlConnection) -> None:
@@ -74,15 +141,11 @@ def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> Non
     for it) learns of it when it happens.
     """
     try:
-        rows = connection.first_of(
-            "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
-        )
+        registered = replicas(connection)
     except RefusedError:
         return
-    for row in rows:
-        columns = (column for column in ("Replica_UUID", "Slave_UUID", "Host") if row.get(column))
-        name = row.text(next(columns, "Host"))
-        number = row.number("Server_Id" if "Server_Id" in row else "Server_id")
+    for number, uuid, host in registered:
+        name = uuid or host
         if number == replica.server_id and name not in {replica.uuid, replica.name}:
             raise RefusedError(
                 f"{connection.address}: replica {name} already uses server id {replica.server_id}; "
@@ -90,18 +153,16 @@ def check_replicas(connection: MysqlConnection, replica: ReplicaIdentity) -> Non
             )
 
 
-def _format(connection: MysqlConnection, *, allow_statements: bool) -> list[str]:
-    log_format = connection.variable("binlog_format")
-    change = (
-        "SET GLOBAL binlog_format='ROW' (and in the configuration; sessions keep theirs until they reconnect)"
+def replicas(connection: MysqlConnection) -> list[tuple[int, str, str]]:
+    """Return server id, UUID and host of the replicas that are connected; a MariaDB tells no UUIDs."""
+    rows = connection.first_of(
+        "SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS", doing="list the replicas"
     )
-    if log_format == "STATEMENT":
-        if not allow_statements:
-            raise RefusedError(
-                f"{connection.address}: binlog_format is STATEMENT, so the log holds no rows; {change}, "
-                "or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements"
-            )
-        return [f"binlog_format is STATEMENT: the log holds no rows; {change}"]
-    if log_format == "MIXED":
-        return [f"binlog_format is MIXED: some changes come as statements, without rows; {change}"]
-    return []
+    return [
+        (
+            row.number("Server_Id" if "Server_Id" in row else "Server_id"),
+            next((row.text(name) for name in ("Replica_UUID", "Slave_UUID") if name in row), ""),
+            row.text("Host"),
+        )
+        for row in rows
+    ]

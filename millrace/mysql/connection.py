@@ -235,6 +235,11 @@ class MysqlConnection:
         """Write a text as a literal of SQL."""
         return str(self._client.escape(text))
 
+    def all_variables(self) -> dict[str, str]:
+        """Return all global system variables, by their names in lower case."""
+        rows = self.query("SHOW GLOBAL VARIABLES", doing="read the system variables")
+        return {row.text("Variable_name").lower(): row.text("Value") for row in rows}
+
     def variable(self, name: str) -> str | None:
         """Return a global system variable, None where this server has no such variable."""
         rows = self.query(
@@ -306,3 +311,9 @@ class MysqlConnection:
             f"{self.address}: cannot {doing}: what it sends is not what MySQL's protocol has there; look "
             "whether a MySQL or MariaDB server listens there, and what lies in between"
         )
+
+
+def advice_to_set(name: str, value: str) -> str:
+    """Say how to set a global variable."""
+    shown = value if value.isdecimal() or value in {"ON", "OFF"} else f"'{value}'"
+    return f"SET GLOBAL {name}={shown}, and the same in the configuration"

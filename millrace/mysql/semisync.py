@@ -12,10 +12,10 @@ That no committed transaction can be lost with its server is true only where all
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from millrace.mysql.connection import Flavour, MysqlConnection, Row
+from millrace.finding import Outcome, error, ok, warning
+from millrace.mysql.connection import Flavour, MysqlConnection, Row, advice_to_set
 from millrace.mysql.errors import RefusedError
 
 REPLICA_VARIABLES: Final = ("rpl_semi_sync_slave", "rpl_semi_sync_replica")
@@ -24,17 +24,6 @@ REPLICA_VARIABLES: Final = ("rpl_semi_sync_slave", "rpl_semi_sync_replica")
 _MARK: Final = 0xEF
 _LEAST_TIMEOUT_MS: Final = 7 * 24 * 3600 * 1000
 _LONGEST_TIMEOUT_MS: Final = 0xFFFFFFFF
-
-Level = Literal["ok", "warning", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class SemiSyncFinding:
-    """What was found of one condition; ``advice`` says what to do, and is empty where all is well."""
-
-    level: Level
-    text: str
-    advice: str = ""
 
 
 def acknowledgement(log_file: str, position: int) -> bytes:
@@ -51,7 +40,7 @@ def require_semi_sync(connection: MysqlConnection) -> None:
         )
 
 
-def semi_sync_findings(connection: MysqlConnection, *, connected: bool = True) -> list[SemiSyncFinding]:
+def semi_sync_findings(connection: MysqlConnection, *, connected: bool = True) -> list[Outcome]:
     """Look whether every transaction that commits on the server is acknowledged by the reader before.
 
     An error means that a transaction can be committed, and be lost with the server, without being in Kafka.
@@ -60,9 +49,7 @@ def semi_sync_findings(connection: MysqlConnection, *, connected: bool = True) -
     """
     prefix = _prefix(connection)
     if prefix is None:
-        return [
-            SemiSyncFinding("error", "the server has no semi-synchronous replication", _install(connection))
-        ]
+        return [error("the server has no semi-synchronous replication", _install(connection))]
     return list(_findings(_Server(connection, prefix, expected=0 if connected else 1)))
 
 
@@ -109,100 +96,92 @@ class _Server:
         return "" if row is None else row.text("Value")
 
 
-def _findings(server: _Server) -> Iterator[SemiSyncFinding]:
+def _findings(server: _Server) -> Iterator[Outcome]:
     name, value = server.one_of("enabled")
     if value != "ON":
-        yield SemiSyncFinding("error", f"{name} is {value}: no commit waits", _set(name, "ON"))
+        yield error(f"{name} is {value}: no commit waits", advice_to_set(name, "ON"))
         return
-    yield SemiSyncFinding("ok", f"{name} is ON")
+    yield ok(f"{name} is ON")
     yield _wait_point(server)
     yield _timeout(server)
     name, value = server.one_of("wait_no_replica", "wait_no_slave")
     if value == "ON":
-        yield SemiSyncFinding("ok", f"{name} is ON: commits wait also while no replica is connected")
+        yield ok(f"{name} is ON: commits wait also while no replica is connected")
     else:
-        yield SemiSyncFinding(
-            "error",
+        yield error(
             f"{name} is {value}: while the reader is not connected nothing waits for it",
-            _set(name, "ON"),
+            advice_to_set(name, "ON"),
         )
     yield _clients(server)
     yield from _state(server)
 
 
-def _wait_point(server: _Server) -> SemiSyncFinding:
+def _wait_point(server: _Server) -> Outcome:
     name, value = server.one_of("wait_point")
     if value == "AFTER_SYNC":
-        return SemiSyncFinding("ok", f"{name} is AFTER_SYNC: nobody sees a change before it is acknowledged")
+        return ok(f"{name} is AFTER_SYNC: nobody sees a change before it is acknowledged")
     if value is None:
-        return SemiSyncFinding(
-            "error",
+        return error(
             f"the server has no {name}: it commits first and waits then, so that others see changes that may "
             "still be lost",
             "upgrade to MySQL 5.7 or MariaDB 10.1",
         )
-    return SemiSyncFinding(
-        "error",
+    return error(
         f"{name} is {value}: the server commits first and waits then, so that others see changes that may "
         "still be lost",
-        _set(name, "'AFTER_SYNC'"),
+        advice_to_set(name, "AFTER_SYNC"),
     )
 
 
-def _timeout(server: _Server) -> SemiSyncFinding:
+def _timeout(server: _Server) -> Outcome:
     name, value = server.number_of("timeout")
     timeout_ms = value or 0
     if timeout_ms >= _LEAST_TIMEOUT_MS:
-        return SemiSyncFinding("ok", f"{name} is {timeout_ms} ms")
-    return SemiSyncFinding(
-        "error",
+        return ok(f"{name} is {timeout_ms} ms")
+    return error(
         f"{name} is {timeout_ms} ms: after that the server continues without an acknowledgement",
-        f"{_set(name, str(_LONGEST_TIMEOUT_MS))}; commits then wait as long as Kafka or the reader is away",
+        f"{advice_to_set(name, str(_LONGEST_TIMEOUT_MS))}; commits then wait as long as Kafka or the reader "
+        "is away",
     )
 
 
-def _clients(server: _Server) -> SemiSyncFinding:
+def _clients(server: _Server) -> Outcome:
     """Compare how many replicas may acknowledge with how many must."""
     clients = server.clients
     name, value = server.number_of("wait_for_replica_count", "wait_for_slave_count")
     needed = value or 1
     if clients == 0:
-        return SemiSyncFinding(
-            "warning",
+        return warning(
             "no semi-synchronous replica is connected: commits wait for one",
             "start the reader with MILLRACE_SEMI_SYNC=true",
         )
     if clients > needed:
         advice = "set rpl_semi_sync_replica_enabled (rpl_semi_sync_slave_enabled) OFF on the other replicas"
         if value is not None:
-            advice += f", or {_set(name, str(clients))} so that all must acknowledge"
-        return SemiSyncFinding(
-            "error",
+            advice += f", or {advice_to_set(name, str(clients))}, so that all must acknowledge"
+        return error(
             f"{clients} replicas may acknowledge and {needed} is enough: another one may do so in place of "
             "the reader",
             advice,
         )
     if clients < needed:
-        return SemiSyncFinding(
-            "warning",
+        return warning(
             f"{name} is {needed} and {clients} are connected: commits wait for the others",
-            f"connect them, or {_set(name, str(clients))}",
+            f"connect them, or {advice_to_set(name, str(clients))}",
         )
-    return SemiSyncFinding("ok", f"{clients} connected, and as many must acknowledge")
+    return ok(f"{clients} connected, and as many must acknowledge")
 
 
-def _state(server: _Server) -> Iterator[SemiSyncFinding]:
+def _state(server: _Server) -> Iterator[Outcome]:
     if server.status("status") == "OFF":
-        yield SemiSyncFinding(
-            "error",
+        yield error(
             "the server has switched to asynchronous replication",
             "look whether the reader is connected with MILLRACE_SEMI_SYNC=true and Kafka takes its records; "
             "the server switches back by itself once the reader has caught up",
         )
     without = server.number("no_tx")
     if without:
-        yield SemiSyncFinding(
-            "warning",
+        yield warning(
             f"{without} commits since the server's start did not wait for an acknowledgement",
             "transactions of that time may have been on this server alone",
         )
@@ -223,7 +202,3 @@ def _install(connection: MysqlConnection) -> str:
         "run INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so' (before MySQL 8.0.26: "
         "rpl_semi_sync_master SONAME 'semisync_master.so')"
     )
-
-
-def _set(name: str, value: str) -> str:
-    return f"SET GLOBAL {name}={value} (and in the configuration)"

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.contract import Topics
 from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
-from millrace.doctor.finding import Level, Outcome, error
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
+from millrace.finding import Level, Outcome, error
 from millrace.kafka.client import connect
 from millrace.kafka.inspect import look_at_cluster
 from millrace.kafka.producer import TransactionalProducer

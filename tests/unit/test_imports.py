@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.mysql": (
         *("millrace.mysql", "millrace.runtime", "millrace.contract"),
-        *("millrace.binlog", "millrace.kernel", "millrace.text"),
+        *("millrace.binlog", "millrace.kernel", "millrace.text", "millrace.finding"),
     ),
     "spark_jobs": (
         *("spark_jobs", "millrace.binlog", "millrace.avro", "millrace.kernel"),

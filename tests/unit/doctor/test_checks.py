@@ -13,9 +13,9 @@ from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.contract import Topics
 from millrace.doctor import access_checks, kafka_checks, log_checks, registry_checks, table_checks
 from millrace.doctor.examine import Sides, findings
-from millrace.doctor.finding import Outcome, ok, warning
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server, Table
+from millrace.finding import Outcome, ok, warning
 from millrace.installation import install_command
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
@@ -174,15 +174,8 @@ SERVERS = [
         (server(replicas={8: "x"}), "ok: 1, none with our server id 7"),
     ),
     *of(
-        log_checks.log_bin,
-        (server(log_bin="OFF"), "error: the binary log is off → set log_bin=…"),
-        (server(log_bin="ON", binlog_storage_engine="InnoDB"), "error: …in InnoDB… → …without…"),
-    ),
-    *of(
         log_checks.binlog_format,
-        (server(binlog_format="STATEMENT"), "error: …is STATEMENT:… → SET GLOBAL binlog_format='ROW', and…"),
         (server(binlog_format="STATEMENT", settings={"allow_statements": True}), "warning: …carried…"),
-        (server(binlog_format="MIXED"), "warning: …is MIXED:… → SET GLOBAL binlog_format='ROW'…"),
     ),
     *of(
         log_checks.sessions,
@@ -199,15 +192,10 @@ SERVERS = [
             "warning: …is set by shop.quiet, init_connect:… → look whether… [shop.quiet, init_connect]",
         ),
     ),
-    *of(
-        log_checks.binlog_row_image,
-        (server(), "ok: whole rows, as always in this version"),
-        (server(binlog_row_image="MINIMAL"), "warning: …is MINIMAL:… → SET…binlog_row_image='FULL'…"),
-    ),
+    *of(log_checks.binlog_row_image, (server(), "ok: whole rows, as always in this version")),
     *of(
         log_checks.binlog_row_metadata,
         (server(), "warning: this version does not log the names… → upgrade to…binlog_row_metadata=FULL"),
-        (server(binlog_row_metadata="MINIMAL"), "warning: …is MINIMAL:… → …_metadata='FULL'…"),
     ),
     *of(
         log_checks.binlog_row_value_options,
@@ -240,7 +228,6 @@ SERVERS = [
         (server(mariadb=True, gtid_strict_mode="ON"), "ok: of MariaDB, strict"),
         (server(mariadb=True, gtid_strict_mode="OFF"), "warning: …is OFF:… → SET…_mode=ON…"),
         (server(), "warning: this version has no GTIDs:… → upgrade to MySQL 5.6 or later"),
-        (server(gtid_mode="OFF"), "warning: gtid_mode is OFF:… → …consistency=ON, then gtid_mode…"),
         (server(gtid_mode="ON", enforce_gtid_consistency="WARN"), "warning: …is WARN:… → …=ON…"),
     ),
     *of(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from millrace.doctor.finding import Finding, Level, Outcome, error, examine, listed, ok, warning
 from millrace.doctor.report import as_json, as_lines, summary
+from millrace.finding import Finding, Level, Outcome, error, examine, listed, ok, warning
 
 FOUND = [
     Finding("server db1:3306", "log_bin", ok("3 files, 12 MiB")),

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from millrace.doctor.finding import Level
 from millrace.doctor.selection_checks import selection
+from millrace.finding import Level
 from millrace.rowmapper.settings import RowMapperSettings
 
 if TYPE_CHECKING:

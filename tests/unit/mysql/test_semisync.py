@@ -4,9 +4,10 @@ from typing import cast
 
 import pytest
 
+from millrace.finding import Outcome, error, ok, warning
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
-from millrace.mysql.semisync import SemiSyncFinding, require_semi_sync, semi_sync_findings
+from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
 from tests.mysql_stub import StubConnection
 
 SOURCE = "rpl_semi_sync_source"
@@ -29,21 +30,19 @@ class Server(StubConnection):
         super().__init__(named, {"SHOW GLOBAL STATUS": rows})
 
 
-def found(server: Server, *, connected: bool = True) -> list[SemiSyncFinding]:
+def found(server: Server, *, connected: bool = True) -> list[Outcome]:
     return semi_sync_findings(cast("MysqlConnection", server), connected=connected)
 
 
 def change(name: str, value: str) -> str:
-    return f"SET GLOBAL {SOURCE}_{name}={value} (and in the configuration)"
+    return f"SET GLOBAL {SOURCE}_{name}={value}, and the same in the configuration"
 
 
 @pytest.mark.parametrize(("flavour", "advice"), [(Flavour.MYSQL, IN_MYSQL), (Flavour.MARIADB, IN_MARIADB)])
 def test_a_server_that_cannot_wait(flavour: Flavour, advice: str) -> None:
     server = Server({})
     server.flavour = flavour
-    assert found(server) == [
-        SemiSyncFinding("error", "the server has no semi-synchronous replication", advice)
-    ]
+    assert found(server) == [error("the server has no semi-synchronous replication", advice)]
     with pytest.raises(RefusedError) as caught:
         require_semi_sync(cast("MysqlConnection", server))
     assert str(caught.value) == (
@@ -54,7 +53,7 @@ def test_a_server_that_cannot_wait(flavour: Flavour, advice: str) -> None:
 
 def test_it_is_off() -> None:
     assert found(Server({"enabled": "OFF"})) == [
-        SemiSyncFinding("error", f"{SOURCE}_enabled is OFF: no commit waits", change("enabled", "ON"))
+        error(f"{SOURCE}_enabled is OFF: no commit waits", change("enabled", "ON"))
     ]
 
 
@@ -64,37 +63,31 @@ def test_all_that_may_be_wrong() -> None:
         {"clients": "2", "status": "OFF", "no_tx": "5"},
     )
     assert found(server) == [
-        SemiSyncFinding("ok", f"{SOURCE}_enabled is ON"),
-        SemiSyncFinding(
-            "error",
+        ok(f"{SOURCE}_enabled is ON"),
+        error(
             f"{SOURCE}_wait_point is AFTER_COMMIT: the server commits first and waits then, so that others "
             "see changes that may still be lost",
             change("wait_point", "'AFTER_SYNC'"),
         ),
-        SemiSyncFinding(
-            "error",
+        error(
             f"{SOURCE}_timeout is 10000 ms: after that the server continues without an acknowledgement",
             f"{change('timeout', '4294967295')}; commits then wait as long as Kafka or the reader is away",
         ),
-        SemiSyncFinding(
-            "error",
+        error(
             f"{SOURCE}_wait_no_replica is None: while the reader is not connected nothing waits for it",
             change("wait_no_replica", "ON"),
         ),
-        SemiSyncFinding(
-            "error",
+        error(
             "2 replicas may acknowledge and 1 is enough: another one may do so in place of the reader",
             "set rpl_semi_sync_replica_enabled (rpl_semi_sync_slave_enabled) OFF on the other replicas, or "
-            f"{change('wait_for_replica_count', '2')} so that all must acknowledge",
+            f"{change('wait_for_replica_count', '2')}, so that all must acknowledge",
         ),
-        SemiSyncFinding(
-            "error",
+        error(
             "the server has switched to asynchronous replication",
             "look whether the reader is connected with MILLRACE_SEMI_SYNC=true and Kafka takes its records; "
             "the server switches back by itself once the reader has caught up",
         ),
-        SemiSyncFinding(
-            "warning",
+        warning(
             "5 commits since the server's start did not wait for an acknowledgement",
             "transactions of that time may have been on this server alone",
         ),
@@ -116,20 +109,17 @@ def test_all_is_well() -> None:
     server.variables[f"{SOURCE}_wait_for_replica_count"] = "3"
     del server.variables[f"{SOURCE}_wait_point"]
     old, few = found(server)[1], found(server)[-1]
-    assert old == SemiSyncFinding(
-        "error",
+    assert old == error(
         f"the server has no {SOURCE}_wait_point: it commits first and waits then, so that others see changes "
         "that may still be lost",
         "upgrade to MySQL 5.7 or MariaDB 10.1",
     )
-    assert few == SemiSyncFinding(
-        "warning",
+    assert few == warning(
         f"{SOURCE}_wait_for_replica_count is 3 and 1 are connected: commits wait for the others",
         f"connect them, or {change('wait_for_replica_count', '1')}",
     )
     server.answers["SHOW GLOBAL STATUS"] = []
-    assert found(server)[-1] == SemiSyncFinding(
-        "warning",
+    assert found(server)[-1] == warning(
         "no semi-synchronous replica is connected: commits wait for one",
         "start the reader with MILLRACE_SEMI_SYNC=true",
     )
