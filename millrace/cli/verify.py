@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from millrace.avro.service_state import ReaderState, RowMapperState
+from millrace.avro.service_state import RowMapperState
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -37,7 +37,7 @@ from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import printable
 from millrace.verify.history import History
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
-from millrace.verify.snapshot import later_transactions, take_snapshot, wait_until_mapped
+from millrace.verify.snapshot import later_transactions, reader_place, take_snapshot, wait_until_mapped
 from millrace.verify.tables import (
     Column,
     Comparison,
@@ -89,7 +89,7 @@ def raw(*, log: str | None, epoch: int | None) -> None:
     with errors_in_words():
         settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
-        wanted = _latest_epoch(settings) if epoch is None else epoch
+        wanted = reader_place(settings.kafka, Topics(settings.source)).epoch if epoch is None else epoch
         read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
         outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
         topic = Topics(settings.source).raw
@@ -107,13 +107,6 @@ def raw(*, log: str | None, epoch: int | None) -> None:
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
             f"{outcome.first} to {outcome.last}{left_out}"
         )
-
-
-def _latest_epoch(settings: ServiceSettings) -> int:
-    state = decoded_state(settings.kafka, settings.source, "reader", ReaderState)
-    if state is None:
-        raise UserError(f"the reader of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS)
-    return state.epoch
 
 
 def _folder_log(log: str) -> Callable[[str, int], Iterator[Piece]]:

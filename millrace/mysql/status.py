@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.names import log_file_name
 
@@ -57,6 +57,20 @@ def log_status(connection: MysqlConnection) -> LogStatus:
     # MySQL 5.5 has no such column.
     gtid_set = row.text("Executed_Gtid_Set") if "Executed_Gtid_Set" in row else ""
     return LogStatus(log_file, position, gtid_set.replace("\n", ""), filtered)
+
+
+def consistent_snapshot(connection: MysqlConnection) -> tuple[str, int]:
+    """Open a transaction that sees the tables of a MariaDB as they are now; return its place in the log."""
+    doing = "take a snapshot"
+    connection.query("START TRANSACTION WITH CONSISTENT SNAPSHOT", doing=doing)
+    status = {
+        row.text("Variable_name").lower(): row
+        for row in connection.query("SHOW STATUS LIKE 'binlog_snapshot_%'", doing=doing)
+    }
+    file, position = (status.get(f"binlog_snapshot_{name}", Row()) for name in ("file", "position"))
+    if not file or not position or not file["Value"]:
+        raise RefusedError(f"{connection.address}: the binary log is off; start the server with log_bin")
+    return log_file_name(file.text("Value"), file.where), position.number("Value")
 
 
 def first_with_gtids(connection: MysqlConnection, logs: Sequence[LogFile]) -> int:

@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.gtid_set import GtidSet
 from millrace.contract import log_number
-from millrace.mysql.connection import Flavour, MysqlConnection, Row
+from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError, RefusedError, RetriableError
 from millrace.mysql.names import log_file_name
-from millrace.mysql.status import log_status
+from millrace.mysql.status import consistent_snapshot, log_status
 
 _DOING: Final = "find the place of a snapshot"
 _RETRY_S: Final = 0.05
@@ -228,15 +228,7 @@ class Watermarks:
         """Open a consistent snapshot of MariaDB, and give its place."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            self._connection.query("START TRANSACTION WITH CONSISTENT SNAPSHOT", doing=_DOING)
-            status = {
-                row.text("Variable_name").lower(): row
-                for row in self._connection.query("SHOW STATUS LIKE 'binlog_snapshot_%'", doing=_DOING)
-            }
-            file, position = (status.get(f"binlog_snapshot_{name}", Row()) for name in ("file", "position"))
-            if not file or not position or not file["Value"]:
-                raise RefusedError(f"{self._connection.address}: the binary log is off")
-            place = LogPosition(log_file_name(file.text("Value"), file.where), position.number("Value"))
+            place = LogPosition(*consistent_snapshot(self._connection))
             if self._covered(place) is not None:
                 return place
             self._connection.query("COMMIT", doing=_DOING)

@@ -15,9 +15,8 @@ from millrace.avro.service_state import DecoderState, ReaderState, RowMapperStat
 from millrace.contract import SourcePosition, Topics
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import decoded_state, last_record
-from millrace.mysql.connection import Flavour, MysqlConnection, Row
-from millrace.mysql.names import log_file_name
-from millrace.mysql.status import log_status
+from millrace.mysql.connection import Flavour, MysqlConnection
+from millrace.mysql.status import consistent_snapshot, log_status
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
@@ -34,24 +33,15 @@ def take_snapshot(connection: MysqlConnection, *, idle: bool) -> tuple[str, int]
     """
     doing = "take a snapshot"
     connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", doing=doing)
-    begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
     if connection.flavour is Flavour.MARIADB:
-        connection.query(begin, doing=doing)
-        status = {
-            row.text("Variable_name").lower(): row
-            for row in connection.query("SHOW STATUS LIKE 'binlog_snapshot_%'", doing=doing)
-        }
-        file, position = (status.get(f"binlog_snapshot_{name}", Row()) for name in ("file", "position"))
-        if file and position and file["Value"]:
-            return log_file_name(file.text("Value"), file.where), position.number("Value")
-        raise UserError(f"{connection.address}: the binary log is off", ExitCode.SOURCE)
+        return consistent_snapshot(connection)
     if not idle:
         connection.query(
             "FLUSH TABLES WITH READ LOCK",
             doing="hold writes for the moment of a snapshot (--idle does without it, where nobody writes)",
         )
     try:
-        connection.query(begin, doing=doing)
+        connection.query("START TRANSACTION WITH CONSISTENT SNAPSHOT", doing=doing)
         found = log_status(connection)
     finally:
         if not idle:
@@ -89,11 +79,11 @@ def wait_until_mapped(
             time.sleep(_POLL_S)
 
     def read() -> bool:
-        reader = _reader_position(kafka, topics)
+        reader = reader_place(kafka, topics)
         return reader.order() >= SourcePosition(reader.epoch, file, position).order()
 
     wait("reader", read)
-    epoch = _reader_position(kafka, topics).epoch
+    epoch = reader_place(kafka, topics).epoch
     last_raw = _last_offset(kafka, topics.raw)
     wait(
         "decoder",
@@ -107,7 +97,8 @@ def wait_until_mapped(
     return SourcePosition(epoch, file, position)
 
 
-def _reader_position(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
+def reader_place(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
+    """Give where the reader stands; raises :class:`UserError` where it has never run."""
     state = decoded_state(kafka, topics.origin, "reader", ReaderState)
     if state is None:
         raise UserError(f"the reader of {topics.origin} has no state: has it ever run?", ExitCode.SETTINGS)
