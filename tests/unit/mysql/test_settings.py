@@ -170,11 +170,8 @@ def test_a_url_holds_the_same_settings() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://db1",
-        "mysql://",
-        "mysql://u:secret@h:nine/",
-        "mysql://u:secret@h/a/b",
-        "mysql://u:secret@h/?tls=no",
+        *("db1:3306", "http://db1", "mysql://", "mysql:///x", "mysql://h:99999/", "mysql://u:secret@h:nine/"),
+        *("mysql://u:secret@h/a/b", "mysql://u:secret@h/?tls=no"),
     ],
 )
 def test_what_is_no_url_of_a_server(url: str) -> None:
