@@ -5,6 +5,7 @@ Whatever happens, the topics hold a beginning of what a run without any fault wr
 once the faults have stopped, all of it.
 """
 
+import copy
 import itertools
 import operator
 import os
@@ -17,7 +18,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import pytest
@@ -198,15 +199,18 @@ class World:
     commit_every = 4
     """Records, or as soon as a stage yields after so many."""
 
-    def __init__(
-        self, folder: Path, registry: Registry, topics: Topics = TOPICS, broker: Broker | None = None
-    ) -> None:
+    def __init__(self, folder: Path, topics: Topics = TOPICS, beside: Self | None = None) -> None:
         self.folder = folder
         self.topics = topics
-        self.broker = broker or Broker()
-        self.registry = registry
+        self.broker, self.registry = (beside.broker, beside.registry) if beside else (Broker(), Registry())
         self._settings = settings_for(folder, topics)
         self._read: dict[bytes, Any] = {}
+
+    def copy(self) -> Self:
+        """Give another world in which all has happened that has happened in this one."""
+        other = copy.copy(self)
+        other.broker = copy.deepcopy(self.broker)
+        return other
 
     def run(self, name: str) -> None:
         """Run a service until it has nothing left to do, or what it stops with is raised."""
@@ -299,8 +303,8 @@ class Faults(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = Path(tempfile.mkdtemp())
-        registry = Registry()
-        self.world, self.reference = (World(self._folder, registry) for _ in range(2))
+        self.world = World(self._folder)
+        self.reference = self.world.copy()
         self._files = 0
         self._lost: set[str] = set()
         """Topics that have lost their tails and are not repaired."""
@@ -412,9 +416,9 @@ class Faults(RuleBasedStateMachine):
         self._lost.clear()
 
 
-def world_before(name: str, folder: Path, registry: Registry) -> World:
+def world_before(name: str, folder: Path) -> World:
     """Give a world in which the input of a service is complete, and nothing else."""
-    world = World(folder, registry)
+    world = World(folder)
     for earlier in SERVICES[: SERVICES.index(name)] if name != "run" else ():
         world.run(earlier)
     return world
@@ -426,15 +430,13 @@ def test_the_end_of_the_state_is_lost(
 ) -> None:
     """Ever more of the state is lost, each time from the end on, and nothing is written twice."""
     monkeypatch.setattr(World, "commit_every", 1)
-    registry = Registry()
-    reference = World(tmp_path, registry)
+    reference = World(tmp_path)
     write_log(tmp_path, 1, [insert])
     write_log(tmp_path, 2, [action])
     reference.drain()
     states = len(reference.broker.records(TOPICS.state))
     for count in range(1, states):
-        world = World(tmp_path, registry)
-        world.drain()
+        world = reference.copy()
         world.broker.lose_tail(TOPICS.state, count)
         world.drain()
         for topic, service in IN_ORDER:
@@ -443,7 +445,6 @@ def test_the_end_of_the_state_is_lost(
 
 def test_services_that_start_together(tmp_path: Path) -> None:
     """A service that finds a transaction open is not fenced by another one that starts at that moment."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert])
 
     def take_id(broker: Broker, name: str) -> FakeProducer:
@@ -458,9 +459,9 @@ def test_services_that_start_together(tmp_path: Path) -> None:
         producer.flush()
         broker.at_call(call, partial(take_id, broker, "run"))
 
+    before = world_before("decoder", tmp_path)
     for first, call in product(range(5, 15), range(1, 12)):
-        world = World(tmp_path, registry)
-        world.run("reader")
+        world = before.copy()
         world.broker.at_call(first, partial(leave_open, world.broker, call))
         world.run("decoder")
 
@@ -468,13 +469,11 @@ def test_services_that_start_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("topic", [TOPICS.raw, TOPICS.events])
 def test_the_end_of_an_input_is_lost_again(topic: str, tmp_path: Path) -> None:
     """A service whose state was rebuilt knows what its input ended with, before it has read anything more."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, update])
-    reference = World(tmp_path, registry)
+    reference = World(tmp_path)
     reference.drain()
     for count in range(2, 12):
-        world = World(tmp_path, registry)
-        world.drain()
+        world = reference.copy()
         for lost in (2, count):
             world.broker.lose_tail(topic, lost)
             world.drain()
@@ -488,12 +487,12 @@ def test_the_end_of_an_input_is_lost_again(topic: str, tmp_path: Path) -> None:
 )
 def test_a_topic_loses_all_but_what_was_aborted(name: str, topics: list[str], tmp_path: Path) -> None:
     """A topic that holds offsets but no record has lost what the other topics of its service tell of."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, undecodable])
-    reference = World(tmp_path, registry)
+    before = world_before(name, tmp_path)
+    reference = before.copy()
     reference.drain()
     for call in range(1, 60):
-        world = world_before(name, tmp_path, registry)
+        world = before.copy()
         world.broker.at_call(call, crash)
         with suppress(Crash):
             world.run(name)
@@ -518,18 +517,15 @@ def skips_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("first", [update, undecodable])
 def test_the_events_end_with_a_gap_of_the_decoder(first: Action, tmp_path: Path) -> None:
     """No raw record is like that note: what was decoded ends with the first that was left after the gap."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert])
-    worlds = [World(tmp_path, registry) for _ in range(12)]
-    for world in worlds:
-        world.run("reader")
-        world.run("decoder")
+    before = world_before("rowmapper", tmp_path)
     for number, action in ((2, insert), (3, first)):
         write_log(tmp_path, number, [action])
+    before.run("reader")
+    before.broker.delete_until(TOPICS.raw, lambda entry: b":bin.000003:" in entry.key)
+    before.run("decoder")
+    worlds = [before.copy() for _ in range(12)]
     for count, world in enumerate(worlds):
-        world.run("reader")
-        world.broker.delete_until(TOPICS.raw, lambda entry: b":bin.000003:" in entry.key)
-        world.run("decoder")
         events = world.broker.records(TOPICS.events)
         (gap,) = (at for at, entry in enumerate(events) if entry.headers)
         world.broker.lose_tail(TOPICS.events, min(count, len(events) - 1 - gap))
@@ -545,21 +541,20 @@ def test_the_events_end_with_a_gap_of_the_decoder(first: Action, tmp_path: Path)
 @pytest.mark.parametrize("first", [update, undecodable])
 def test_the_events_end_with_a_gap_in_the_middle_of_a_file(first: Action, tmp_path: Path) -> None:
     """How the file begins is in the events alone."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, insert, first, insert])
-    reference, *others = (World(tmp_path, registry) for _ in range(12))
+    before = world_before("decoder", tmp_path)
+    before.broker.at_call(90, before.tell_to_stop)
+    before.run("decoder")
+    before.broker.forget_event()
+    raw = before.broker.records(TOPICS.raw)
+    left = [entry for entry in raw if entry.value[4] == EventType.GTID_LOG_EVENT][2]
+    before.broker.delete_until(TOPICS.raw, partial(operator.is_, left))
+    before.run("decoder")
+    events = before.broker.records(TOPICS.events)
+    (gap,) = (at for at, entry in enumerate(events) if entry.headers)
+    assert gap == 10  # the head of the file, and the first transaction
+    reference, *others = (before.copy() for _ in range(12))
     for count, world in enumerate([reference, *others]):
-        world.run("reader")
-        world.broker.at_call(90, world.tell_to_stop)
-        world.run("decoder")
-        world.broker.forget_event()
-        raw = world.broker.records(TOPICS.raw)
-        left = [entry for entry in raw if entry.value[4] == EventType.GTID_LOG_EVENT][2]
-        world.broker.delete_until(TOPICS.raw, partial(operator.is_, left))
-        world.run("decoder")
-        events = world.broker.records(TOPICS.events)
-        (gap,) = (at for at, entry in enumerate(events) if entry.headers)
-        assert gap == 10  # the head of the file, and the first transaction
         world.broker.lose_tail(TOPICS.events, min(count, len(events) - 1 - gap))
         world.drain()
         for topic, service in ((TOPICS.events, None), (TOPICS.deadletter, "decoder")):
@@ -570,8 +565,7 @@ def test_the_events_end_with_a_gap_in_the_middle_of_a_file(first: Action, tmp_pa
 @pytest.mark.parametrize("lost", [True, False])
 def test_rows_are_written_again_by_what_statements_made_that_are_lost(lost: bool, tmp_path: Path) -> None:
     """The events begin after them: what they made of the table is in the schemas topic, if that is whole."""
-    registry = Registry()
-    reference, world = (World(tmp_path, registry) for _ in range(2))
+    reference = World(tmp_path)
     created = "CREATE TABLE t (id INT PRIMARY KEY, note VARCHAR(20) CHARACTER SET utf8mb4)"
     statements: tuple[Action, ...] = (
         lambda log, _: log.query(created),
@@ -579,8 +573,8 @@ def test_rows_are_written_again_by_what_statements_made_that_are_lost(lost: bool
     )
     write_log(tmp_path, 1, [*statements, insert])
     write_log(tmp_path, 2, [insert, insert])
-    for each in (reference, world):
-        each.drain()
+    reference.drain()
+    world = reference.copy()
     broker, rows = world.broker, f"{SOURCE}.shop.t"
     # What was read of the table before the second statement.
     columns = (
@@ -614,13 +608,13 @@ def test_a_transaction_that_ends_by_the_clock(
     asleep_s: float, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that slept is not taken for another process; a broker's clock may have jumped."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, update])
+    before = world_before(name, tmp_path)
     clock = [0.0]
     monkeypatch.setattr(time, "clock_gettime", lambda _: time.monotonic() + clock[0])
     found = set()
     for call in range(1, 60, 3):
-        world = world_before(name, tmp_path, registry)
+        world = before.copy()
 
         def wake(broker: Broker = world.broker) -> None:
             broker.expire(transactional_id(name, SOURCE))
@@ -646,12 +640,12 @@ def test_a_transaction_that_ends_by_the_clock(
 @pytest.mark.parametrize("name", ["reader", "decoder", "rowmapper", "run"])
 def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
     """Nothing is written twice where a process is told to stop in the middle of an output."""
-    registry = Registry()
-    reference = World(tmp_path, registry)
     write_log(tmp_path, 1, [insert, update, undecodable, payload])
+    before = world_before(name, tmp_path)
+    reference = before.copy()
     reference.drain()
     for call in range(1, 90, 2):
-        world = world_before(name, tmp_path, registry)
+        world = before.copy()
         world.broker.at_call(call, world.tell_to_stop)
         with suppress(StopRequestedError):
             world.run(name)
@@ -663,19 +657,19 @@ def test_a_stop_while_there_is_no_room(name: str, tmp_path: Path) -> None:
 
 def test_another_source_makes_the_same_of_a_raw_topic(tmp_path: Path) -> None:
     """Decoder and row mapper of another source write beside the topics of the first, and leave these."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, update, ddl, undecodable, prepare])
     write_log(tmp_path, 2, [decide, payload, unreadable, insert])
+    before = World(tmp_path)
+    before.drain()
     beside = Topics("beside", SOURCE)
 
     def nameless(found: list[Any]) -> str:
         return repr(found).replace("'beside", f"'{SOURCE}")
 
     for call in range(1, 90, 8):
-        world = World(tmp_path, registry)
-        world.drain()
+        world = before.copy()
         ends = {name: topic.end for name, topic in world.broker.topics.items()}
-        other = World(tmp_path, registry, beside, world.broker)
+        other = World(tmp_path, beside, world)
         for name in SERVICES[1:]:
             world.broker.at_call(call, crash)
             with suppress(Crash):
@@ -695,14 +689,12 @@ def test_another_source_makes_the_same_of_a_raw_topic(tmp_path: Path) -> None:
 
 def test_a_reprocess_that_is_killed_anywhere(tmp_path: Path) -> None:
     """Until it has been run again to its end, neither service writes what would be deleted or missed."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert, update, ddl, undecodable])
-    reference = World(tmp_path, registry)
+    reference = World(tmp_path)
     reference.drain()
     refusals = []
     for call in itertools.count(1):
-        world = World(tmp_path, registry)
-        world.drain()
+        world = reference.copy()
         world.broker.at_call(call, crash)
         with suppress(Crash):
             world.reprocess()
@@ -726,11 +718,10 @@ def test_a_reprocess_that_is_killed_anywhere(tmp_path: Path) -> None:
 
 def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
     """Who reads the topics of another source says so, of one that has captured something."""
-    registry = Registry()
     write_log(tmp_path, 1, [insert])
-    world = World(tmp_path, registry)
+    world = World(tmp_path)
     world.drain()
-    World(tmp_path, registry, Topics("beside", SOURCE), world.broker).drain()
+    World(tmp_path, Topics("beside", SOURCE), world).drain()
     known, epochs = set(world.broker.topics), world.broker.epochs.copy()
     for topics, advice in (
         (Topics("beside"), "set MILLRACE_INPUT_SOURCE=s, or give"),
@@ -739,7 +730,7 @@ def test_what_another_source_captures_is_not_created(tmp_path: Path) -> None:
     ):
         for name in SERVICES[1:]:
             with pytest.raises(UserError, match=advice):
-                World(tmp_path, registry, topics, world.broker).run(name)
+                World(tmp_path, topics, world).run(name)
     assert epochs.items() <= world.broker.epochs.items()  # nobody was fenced
     assert known | {"new.state"} == set(world.broker.topics)
     for settings_class in (ReaderSettings, RunSettings, SnapshotSettings):

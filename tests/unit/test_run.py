@@ -37,11 +37,12 @@ class SilentRegistry(Registry):
 @pytest.fixture
 def worlds(tmp_path: Path) -> tuple[World, World]:
     """A world in which a log is written, and one in which the services have carried it."""
-    registry = SilentRegistry()
     write_log(tmp_path, 1, [insert, update, prepare, ddl, payload])
-    services = World(tmp_path, registry)
+    world = World(tmp_path)
+    world.registry = SilentRegistry()
+    services = world.copy()
     services.drain()
-    return World(tmp_path, registry), services
+    return world, services
 
 
 def all_of(world: World) -> dict[str, list[Any]]:
