@@ -15,7 +15,7 @@ SPARK = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:
 """Marks of a module whose tests run Spark; pyspark leaves sockets to the garbage collector."""
 
 QUICK = {
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -157,16 +157,24 @@ def test_150_of_200_rows_that_are_missing_on_every_member(spark: SparkSession) -
     assert "Missing: 150 at north, 150 at east, 150 at south, 150 at west." in incident.what
 
 
-def test_somebody_who_was_not_read_writes_with_the_id_of_a_member(spark: SparkSession) -> None:
-    servers = three()
+def test_ids_of_servers_that_were_not_read(spark: SparkSession) -> None:
+    """Somebody writes with the id of a member, and somebody with one that was not named."""
+    servers, others = three(), three(tens="1")
     for second in range(1100, 1108):
         traffic(servers, second, 1)
         servers[1].write(second, f"of another {second}", origin=1)
     settle(servers)
-    incident = only(look(spark, servers))
-    assert (incident.kind, incident.members) == ("duplicate server id", ["north"])
-    assert "Another server writes with the id of north, 1" in incident.what
-    assert incident.transactions >= 6
+
+    traffic(others)
+    others[0].write(1109, "stray", origin=77)
+    others[0].pull()
+    others[1].pull()
+
+    member, unknown = by_origin(look(spark, [*servers, *others], named=[1, 2, 3, 11, 12, 13]))
+    assert (member.kind, member.members) == ("duplicate server id", ["north"])
+    assert "Another server writes with the id of north, 1" in member.what
+    assert member.transactions >= 6
+    assert (unknown.kind, unknown.origins) == ("unknown origin", [77])
 
 
 def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
@@ -297,16 +305,6 @@ def test_never_green_on_nothing(
     prepare(servers)
     findings = look(spark, servers)
     assert (verdict(findings)[0], verdict(findings)[2]) == (word, "doubt")
-
-
-def test_an_id_outside_those_that_are_named(spark: SparkSession) -> None:
-    servers = three()
-    traffic(servers)
-    servers[0].write(1109, "stray", origin=77)
-    servers[0].pull()
-    servers[1].pull()
-    incident = only(look(spark, servers, named=[1, 2, 3]))
-    assert (incident.kind, incident.origins) == ("unknown origin", [77])
 
 
 def overwrite(servers: Sequence[Server], origin: int, time: int, key: int, before: str, after: str) -> None:
