@@ -75,7 +75,7 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--raw"], "--raw copies from one server: mysql://user@host:port/LOGFILE"),
         (["--after-gtids", "0-1-1"], "--after-gtids is for servers; --exclude-gtids is for any log"),
         (["--raw", "--after-gtids", "0-1-1", "mysql://h/"], "--raw copies from one server"),
-        (["--to-last-log"], "--to-last-log is for servers"),
+        (["--to-last-log"], "--to-last-log is for servers: mysql://user@host:port/LOGFILE"),
         (["--flashback", "--follow"], "--flashback starts at the end of the log, and --follow has none"),
         (["--json", "--hexdump"], "--hexdump is for SQL text, not for --json"),
         (["--stats", "--rewrite-db", "a->b"], "--rewrite-db is for SQL text, not for --stats"),
@@ -88,6 +88,7 @@ def test_the_documentation_names_no_option_that_is_not_there() -> None:
         (["--start-datetime", "yesterday"], "--start-datetime"),
         (["--include-gtids", "1-2"], "'1-2' in a GTID set is not a uuid"),
         (["--type", "TEA_EVENT"], "'TEA_EVENT' is not an event type"),
+        (["--op", "insert,upsert"], "'upsert' is none of insert, update, delete"),
     ],
 )
 def test_what_the_command_line_gets_wrong(arguments: list[str], message: str) -> None:
@@ -428,12 +429,6 @@ def test_progress_is_shown_on_a_terminal() -> None:
     shown = read_terminal({"TERM": "xterm"}, "--stats", MYSQL)
     assert "100%" in shown
     assert "58 events" in shown
-
-
-def test_an_option_for_servers() -> None:
-    done = CliRunner().invoke(main, ["binlog", "--to-last-log", "some.file"])
-    assert done.exit_code == 2
-    assert "--to-last-log is for servers: mysql://user@host:port/LOGFILE" in done.output
 
 
 def test_keys_that_cannot_be_read(tmp_path: Path) -> None:

@@ -308,12 +308,6 @@ def test_a_filter_that_matches_nothing_is_said(form: str, arguments: list[str], 
     assert outcome.stderr == "".join(f"note: {note}, in what was read\n" for note in notes)
 
 
-def test_what_is_no_operation() -> None:
-    outcome = CliRunner().invoke(main, ["binlog", "--op", "insert,upsert", MYSQL])
-    assert outcome.exit_code == 2
-    assert "'upsert' is none of insert, update, delete" in outcome.stderr
-
-
 def test_wildcards_are_asterisk_and_question_mark_alone() -> None:
     assert NamePattern("a*").matches("a\nb")
     assert NamePattern("a?c").matches("abc")

@@ -146,7 +146,7 @@ def test_only_values_that_have_the_same_bytes_again_are_found_sound(column: Colu
             assert written(column, slowly(text), payload, NO_ESCAPES) == b"", payload.hex()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(document=DOCUMENTS, change=st.none() | st.tuples(st.integers(0, 10_000), st.integers(0, 255)))
 def test_documents_are_written_as_the_reference_does(document: bytes, change: tuple[int, int] | None) -> None:
     if change is not None:

@@ -37,12 +37,6 @@ def test_version() -> None:
     assert said == f"millrace, version {__version__}, kernel {kernel.state()}\n"
 
 
-def test_an_unknown_command_is_an_error() -> None:
-    outcome = CliRunner().invoke(main, ["nonsense"])
-    assert outcome.exit_code == 2
-    assert "No such command 'nonsense'" in outcome.output
-
-
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cli._COMMANDS, "demo", ("no_such_package.x:y", "help"))
     outcome = CliRunner().invoke(main, ["demo"])

@@ -124,7 +124,7 @@ def _session(
         found.append((writer.state, tracker.position, tracker.log_file, kafka.pending))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(stream(), st.integers(1, 4), st.integers(0, 3), st.booleans())
 def test_the_same_records(batches: list[list[EventPiece]], due: int, again: int, mariadb: bool) -> None:
     compiled = write(batches, due, again, mariadb=mariadb, compiled=True)

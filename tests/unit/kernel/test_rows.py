@@ -5,10 +5,11 @@ import random
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.avro import binary
@@ -20,7 +21,7 @@ from millrace.binlog.errors import UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
 from tests.columns import column
-from tests.unit.columns.test_vectors import VECTORS, Vector, image_of
+from tests.unit.columns.test_vectors import EVERY, VECTORS, Vector, image_of
 from tests.unit.kernel.both_rows import NOT_BUILT, Way, ways
 from tests.unit.kernel.json_documents import DOCUMENTS, binary_json
 
@@ -49,14 +50,9 @@ def fields(one: Column) -> dict[str, Any]:
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-@pytest.mark.parametrize(
-    "options", OPTIONS, ids=lambda options: f"{options.bigint_unsigned}-{options.wide_decimal}"
-)
-@pytest.mark.parametrize(
-    "vector", VECTORS, ids=lambda vector: f"{vector.column.type.name}-{vector.payload[:24]}"
-)
-def test_real_values(vector: Vector, options: AvroOptions) -> None:
-    for key in ((), (0,)):
+@EVERY
+def test_real_values(vector: Vector) -> None:
+    for options, key in product(OPTIONS, ((), (0,))):
         compiled, reference = ways(table([vector.column], key), RowsOperation.WRITE, options)
         for rows in (image_of(vector), image_of(vector) * 3, image_of(vector) + b"\x01"):
             assert compiled(rows) == reference(rows)
@@ -224,7 +220,6 @@ def tables_and_rows(draw: st.DrawFn) -> tuple[ResolvedTable, RowsOperation, byte
     return resolved, operation, before.to_bytes(size, "little"), after.to_bytes(size, "little"), rows
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a slow machine
 @given(tables_and_rows(), st.sampled_from(OPTIONS), st.sampled_from([120, 200, 1 << 20]), st.randoms())
 def test_any_table(
     case: tuple[ResolvedTable, RowsOperation, bytes, bytes, bytes],
@@ -378,7 +373,7 @@ def json_rows(*documents: bytes) -> bytes:
     return b"".join(b"\0" + raw_value(JSON_TABLE.columns[0], document) for document in documents)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(DOCUMENTS, st.randoms())
 def test_json(document: bytes, chance: random.Random) -> None:
     compiled, reference = ways(JSON_TABLE, RowsOperation.WRITE)
@@ -485,7 +480,6 @@ PACKED = {
 }
 
 
-@settings(deadline=None)
 @given(
     st.text("blsLS", max_size=12).flatmap(
         lambda form: st.tuples(st.just(form), *(PACKED[one] for one in form))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millrace.binlog.errors import InvalidValueError
@@ -179,7 +179,7 @@ def test_ordinary_values_need_no_reference(one: ColumnDefinition, values: st.Sea
 
     native = compiled.SelectedImages(fields, [refuse])
 
-    @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=200)
     @given(values)
     def check(value: bytes) -> None:
         images, count, *_ = native.take(packets([[value], [value]]) + END, 0, MOST)
@@ -201,7 +201,7 @@ def tables_and_rows(draw: st.DrawFn) -> tuple[SelectedTable, list[Row]]:
     return table([one for one, _ in chosen]), rows
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400)
 @given(tables_and_rows(), st.integers(0, 255), st.integers(0, 300) | st.just(MOST))
 def test_any_rows(case: tuple[SelectedTable, list[Row]], number: int, most: int) -> None:
     assert_same(*case, number, most)
@@ -211,7 +211,7 @@ def test_any_rows(case: tuple[SelectedTable, list[Row]], number: int, most: int)
 def test_odd_values(one: ColumnDefinition) -> None:
     selected = table([one])
 
-    @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=200)
     @given(ODD | st.binary(max_size=12) | st.text("0123456789-+.:eE _", max_size=20).map(str.encode))
     def check(value: bytes) -> None:
         assert_same(selected, [[value], [value]])
@@ -226,7 +226,6 @@ def two_columns() -> SelectedTable:
     return table([column("int"), column("varchar(300)", "utf8mb4")])
 
 
-@settings(deadline=None)
 @given(st.integers(0, 400))
 @example(0)
 def test_packets_that_have_not_come_whole(size: int) -> None:

@@ -71,7 +71,7 @@ def test_events_come_out_as_they_went_in(step: int) -> None:
     assert all(piece.first and piece.last for piece in pieces)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(19, 700), min_size=1, max_size=20),
     step=st.integers(1, 900),
@@ -169,7 +169,7 @@ def semi_sync(events: list[tuple[bytes, bool]]) -> bytes:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.tuples(st.integers(19, 700), st.booleans()), min_size=1, max_size=20),
     step=st.integers(1, 900),

@@ -99,7 +99,7 @@ def assert_blanked(log: Log, kafka: Recorder) -> None:
     assert not found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(piece_size=st.integers(150, 3000), stops=STOPS)
 def test_wherever_it_stops_the_same_events_are_blanked(
     piece_size: int, stops: list[tuple[int, bool, bool]]

@@ -94,7 +94,7 @@ def test_records_of_a_log() -> None:
     assert (state.identity.server_uuid, state.identity.server_version) == ("u1", "8.0.15")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(piece_size=st.integers(150, 1500), stops=STOPS)
 def test_wherever_it_stops_nothing_is_missing_and_nothing_twice(
     piece_size: int, stops: list[tuple[int, bool, bool]]

@@ -237,7 +237,7 @@ def with_wider_table(dead_letter):
 
 
 @pytest.mark.usefixtures("settle_often")
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 32))
 def test_a_crash_anywhere_changes_nothing(seed):
     """Crash both the row mapper and the redriving after any commit, with transactions of any size."""

@@ -334,7 +334,7 @@ def settle_often(monkeypatch):
 
 
 @pytest.mark.usefixtures("settle_often")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 32))
 def test_a_crash_anywhere_changes_nothing(seed):
     """Crash after any commit, with Kafka transactions of any size, as often as it takes."""
