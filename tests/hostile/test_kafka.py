@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -113,13 +114,13 @@ def settings(address: str, source: str, **others: str) -> dict[str, str]:
 ANSWERS = [be_silent, answer_garbage, answer_huge, answer_http, close]
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_no_broker_in_time(answer: Callable[[socket.socket], None]) -> None:
+@pytest.mark.parametrize(("answer", "service"), zip(ANSWERS, cycle(SERVICES), strict=False))
+def test_no_broker_in_time(answer: Callable[[socket.socket], None], service: str) -> None:
     with listener(answer) as (address, came):
         environment = settings(address, "shop", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="1")
-        done = run("-m", "services.decoder", settings=environment)
+        done = run("-m", f"services.{service}", settings=environment)
         assert came.is_set()
-    done.says(4, f"Kafka at {address} cannot be reached within 1 s")
+    done.says(4, f"Kafka at {address} cannot be reached within 1 s: ", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS")
 
 
 def test_told_to_stop_while_no_broker_answers() -> None:

@@ -188,6 +188,22 @@ def test_services_that_have_never_run(place: World, mysql: MySQL) -> None:
     mysql.execute(f"DROP DATABASE {database}")
 
 
+@pytest.mark.parametrize("service", ["decoder", "rowmapper"])
+def test_no_registry(place: World, service: str, free_port: int) -> None:
+    nobody, nothing = (
+        f"http://127.0.0.1:{free_port}",
+        place.registry_url.replace("/apis/ccompat/v7", "/nothing"),
+    )
+    for url, begins, words in (
+        (nobody, f"the schema registry at {nobody} does not answer", "is MILLRACE_REGISTRY_URL right?"),
+        (nothing, "", "MILLRACE_REGISTRY_URL must be the root"),
+    ):
+        code, said = place.service(service, MILLRACE_REGISTRY_URL=url)
+        assert (code, said.count("\n")) == (ExitCode.REGISTRY, 1), said
+        assert said.startswith(f"error: {begins}")
+        assert words in said
+
+
 def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
     topic = place.topics.state
     place.write(topic, *((name, b"nonsense", None) for name in (b"reader", b"decoder", b"rowmapper")))

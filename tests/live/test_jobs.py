@@ -143,10 +143,6 @@ def test_mistakes_are_told_in_a_line(world: JobWorld) -> None:
         MILLRACE_KAFKA_CONNECT_TIMEOUT_S="2",
     )
     assert (code, "127.0.0.1:1 cannot be reached" in line) == (ExitCode.KAFKA, True)
-    code, line = told("--source", "9")
-    assert (code, line.startswith("error: --source: ")) == (ExitCode.SETTINGS, True)
-    code, line = told("--source", "shop", "--from", "yesterday")
-    assert (code, "--from is 'yesterday'" in line) == (ExitCode.SETTINGS, True)
     code, line = told()
     assert (code, "MILLRACE_SOURCE is missing" in line) == (ExitCode.SETTINGS, True)
     topics = {Topics(world.source).raw: "raw"}

@@ -79,14 +79,6 @@ def state_of(settings: KafkaSettings, source: str, service: str) -> bytes | None
     return None if stored is None else stored.value
 
 
-def test_no_broker() -> None:
-    with pytest.raises(
-        BrokerError, match=r"127\.0\.0\.1:1 cannot be reached within 3 s: .*refused"
-    ) as caught:
-        connect(KafkaSettings(bootstrap_servers="127.0.0.1:1", connect_timeout_s=3))
-    assert caught.value.exit_code == ExitCode.KAFKA == 4
-
-
 def test_output_and_state_are_there_together(settings: KafkaSettings, topics: Topics) -> None:
     with TransactionalProducer(settings, topics.source, "reader") as producer:
         assert producer.open() == [None]

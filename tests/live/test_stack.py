@@ -1,12 +1,10 @@
 """The local stack itself: it serves, keeps its data through kill and restart, never outlives its parent."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import pymysql
@@ -22,11 +20,6 @@ from millrace.local import (
     Registry,
 )
 from millrace.runtime.settings import RegistrySettings
-
-
-def test_registry_is_backward_compatible(registry: Registry) -> None:
-    with urllib.request.urlopen(f"{registry.url}/config") as response:
-        assert json.load(response)["compatibilityLevel"] == "BACKWARD"
 
 
 def test_a_registry_that_is_killed_keeps_what_it_has_acknowledged(registry: Registry) -> None:
@@ -62,12 +55,6 @@ def test_database_account_may_replicate_and_read_only(database: MySQL | MariaDB)
         assert cursor.fetchone()
         with pytest.raises(pymysql.err.OperationalError):
             cursor.execute("CREATE DATABASE not_allowed")
-
-
-def test_options_override_defaults() -> None:
-    options = {"log-bin": None, "skip-log-bin": True, "gtid-mode": None, "enforce-gtid-consistency": None}
-    with MySQL(server_id=7, options=options) as server:
-        assert server.query("SELECT @@log_bin, @@server_id, @@gtid_mode") == [(0, 7, "OFF")]
 
 
 @pytest.mark.parametrize("server_class", [MySQL, MariaDB])
