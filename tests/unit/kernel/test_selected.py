@@ -118,16 +118,14 @@ OTHERS: list[tuple[ColumnDefinition, st.SearchStrategy[bytes]]] = [
     (column("varchar(30) compressed", "latin1"), st.binary(max_size=20)),
     (column("blob compressed"), st.binary(max_size=20)),
 ]
-ODD = st.sampled_from(
-    [
-        *(b"", b"-", b"+1", b" 1", b"1_0", b"0x1", b"1e5", b"1e400", b"1e99999999", b"-.5", b"5.", b"."),
-        *(b"nan", b"inf", b"1..2", b"--1", b"00001", b"256", b"-129", b"4294967296", b"1.5", b"0.1234567"),
-        *(b"9" * 19, b"18446744073709551616", b"-9223372036854775809", b"9" * 70, b"0." + b"1" * 70),
-        *(b"3.4028236e38", b"\xff\xfe", b"x" * 70_000),
-        *(b"2024-13-01", b"2024-01-32", b"2024-1-1", b"12024-01-01", b"2024-01-01 ", b"2024-01-01 24:00:00"),
-        *(b"2024-01-01 10:00:60", b"2024-01-01T10:00:00", b"2024-01-01 10:00:00.", b"-00:00:00", b"1:02:03"),
-        *(b"2024-01-01 10:00:00.1234567", b"1023:59:59", b"1024:00:00", b"10:60:00", b"10:00:00.123456"),
-    ]
+ODD = (
+    *(b"", b"-", b"+1", b" 1", b"1_0", b"0x1", b"1e5", b"1e400", b"1e99999999", b"-.5", b"5.", b"."),
+    *(b"nan", b"inf", b"1..2", b"--1", b"00001", b"256", b"-129", b"4294967296", b"1.5", b"0.1234567"),
+    *(b"9" * 19, b"18446744073709551616", b"-9223372036854775809", b"9" * 70, b"0." + b"1" * 70),
+    *(b"3.4028236e38", b"\xff\xfe", b"x" * 70_000),
+    *(b"2024-13-01", b"2024-01-32", b"2024-1-1", b"12024-01-01", b"2024-01-01 ", b"2024-01-01 24:00:00"),
+    *(b"2024-01-01 10:00:60", b"2024-01-01T10:00:00", b"2024-01-01 10:00:00.", b"-00:00:00", b"1:02:03"),
+    *(b"2024-01-01 10:00:00.1234567", b"1023:59:59", b"1024:00:00", b"10:60:00", b"10:00:00.123456"),
 )
 
 
@@ -179,7 +177,7 @@ def test_ordinary_values_need_no_reference(one: ColumnDefinition, values: st.Sea
 
     native = compiled.SelectedImages(fields, [refuse])
 
-    @settings(max_examples=200)
+    @settings(max_examples=50)
     @given(values)
     def check(value: bytes) -> None:
         images, count, *_ = native.take(packets([[value], [value]]) + END, 0, MOST)
@@ -197,7 +195,7 @@ def tables_and_rows(draw: st.DrawFn) -> tuple[SelectedTable, list[Row]]:
     for _ in range(draw(st.integers(0, 2))):
         row = draw(st.sampled_from(rows))
         assert isinstance(row, list)
-        row[draw(st.integers(0, len(chosen) - 1))] = draw(ODD | st.binary(max_size=12))
+        row[draw(st.integers(0, len(chosen) - 1))] = draw(st.sampled_from(ODD) | st.binary(max_size=12))
     return table([one for one, _ in chosen]), rows
 
 
@@ -211,12 +209,13 @@ def test_any_rows(case: tuple[SelectedTable, list[Row]], number: int, most: int)
 def test_odd_values(one: ColumnDefinition) -> None:
     selected = table([one])
 
-    @settings(max_examples=200)
-    @given(ODD | st.binary(max_size=12) | st.text("0123456789-+.:eE _", max_size=20).map(str.encode))
     def check(value: bytes) -> None:
         assert_same(selected, [[value], [value]])
 
-    check()
+    for value in ODD:
+        check(value)
+    others = st.binary(max_size=12) | st.text("0123456789-+.:eE _", max_size=20).map(str.encode)
+    settings(max_examples=50)(given(others)(check))()
 
 
 WHOLE = [[b"1", b"a"], [b"2", b"b" * 300], [b"3", None], [b"4", b""]]
