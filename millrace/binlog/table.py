@@ -80,7 +80,7 @@ _MOST_FORMER: Final = 10
 """Former names of a column that are kept."""
 
 _MOST_GONE: Final = 100
-"""Names of a table's columns that are gone and kept."""
+"""Names in :attr:`TableDefinition.gone` that are kept."""
 
 
 def kept_default(literal: str | None) -> str | None:
@@ -160,17 +160,16 @@ class ColumnDefinition:
         former = tuple(FormerColumn(**each) for each in values.get("former", ()))
         return cls(**{**values, "members": None if members is None else tuple(members), "former": former})
 
-    def renamed(self, was: "ColumnDefinition", taken: Collection[str]) -> "ColumnDefinition":
+    def renamed(self, was: "ColumnDefinition", gone: Collection[str]) -> "ColumnDefinition":
         """Give it with the former names that follow from what it was before a statement.
 
-        None do where it has got one of the names ``taken``, under which records may have another column.
+        None is one of the names ``gone``, under which records may have another column.
         """
         if self.name == was.name:
             return replace(self, former=was.former)
-        if self.name in taken and self.name not in was.names:
-            return self
-        before = FormerColumn(was.name, was.column_type, was.unsigned, was.charset)
-        former = (*(each for each in was.former if each.name != was.name), before)
+        former = tuple(each for each in was.former if each.name != was.name)
+        if was.name not in gone:
+            former = (*former, FormerColumn(was.name, was.column_type, was.unsigned, was.charset))
         return replace(self, former=former[-_MOST_FORMER:])
 
 
@@ -209,8 +208,8 @@ class TableDefinition:
     """A table in a server's catalog, its columns in the order of their definition.
 
     ``indexes`` are those beside the primary key. One with an empty name for a table stands for its database
-    and has that one's default character set. ``gone`` are names that columns had which are gone; two
-    definitions that differ in them alone are equal.
+    and has that one's default character set. ``gone`` are names under which records may have columns other
+    than those that have them now, if any do; two definitions that differ in them alone are equal.
     """
 
     database: str
@@ -228,8 +227,11 @@ class TableDefinition:
         of_columns = (name for column in self.columns for name in sorted(column.names))
         return list(dict.fromkeys((*self.gone, *of_columns)))
 
-    def after(self, before: "TableDefinition") -> "TableDefinition":
-        """Give it with the names that are gone since ``before``, its columns without names of others."""
+    def after(self, before: "TableDefinition", others: Collection[str] = ()) -> "TableDefinition":
+        """Give it with the names that are gone since ``before``, its columns without names of others.
+
+        ``others`` are names that columns have which another column had before.
+        """
         present = {column.name for column in self.columns}
         columns = tuple(
             replace(column, former=tuple(each for each in column.former if each.name not in present))
@@ -237,8 +239,14 @@ class TableDefinition:
             else column
             for column in self.columns
         )
-        kept = present.union(*(column.names for column in columns))
-        gone = tuple(name for name in before.names if name not in kept)
+        now = {each.name: column.name for column in before.columns for each in column.former}
+        own = {
+            name
+            for column in columns
+            for name in column.names
+            if name not in others and not (name in now and now[name] not in column.names)
+        }
+        gone = tuple(name for name in before.names if name in before.gone or name not in own)
         return replace(self, columns=columns, gone=gone[-_MOST_GONE:])
 
     def confirming(self, before: "TableDefinition") -> "TableDefinition":
@@ -246,6 +254,27 @@ class TableDefinition:
         former = {column.name: column.former for column in before.columns}
         columns = tuple(replace(column, former=former.get(column.name, ())) for column in self.columns)
         return replace(self, columns=columns).after(before)
+
+    def replacing(self, last: "TableDefinition") -> "TableDefinition":
+        """Give it as another table than ``last``, which had its name before."""
+        columns = tuple(replace(column, former=()) for column in self.columns)
+        return replace(self, columns=columns).after(last, last.names)
+
+    def moved_over(self, last: "TableDefinition") -> "TableDefinition":
+        """Give it as it gets the name of ``last``, as the copy does by which a tool alters a table.
+
+        Columns that have had one name are the same, unless records have several of these names.
+        """
+
+        def is_one(column: ColumnDefinition) -> bool:
+            same = sum(not column.names.isdisjoint(each.names) for each in last.columns)
+            return same < 2 and column.names.isdisjoint(last.gone)
+
+        columns = tuple(
+            replace(column, former=()) if column.former and not is_one(column) else column
+            for column in self.columns
+        )
+        return replace(self, columns=columns).after(replace(last, gone=(*last.gone, *self.gone)))
 
     @property
     def transactional(self) -> bool | None:

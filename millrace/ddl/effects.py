@@ -55,6 +55,9 @@ class Known(Protocol):
     def was_read(self, database: str, table: str) -> bool:
         """Tell whether what is known of a table was read after the last statement that changed it."""
 
+    def last(self, database: str, table: str) -> TableDefinition | None:
+        """Give the last definition that a table of this name had, though it may be gone or unknown now."""
+
     def tables(self, database: str) -> Iterable[str]:
         """Give the tables of a database that are not missing."""
 
@@ -180,6 +183,14 @@ class _Work:
         """Tell whether the catalogue has shown a table as it is known."""
         return key not in self.changes and self._known.was_read(*key)
 
+    def put(self, key: TableKey, definition: TableDefinition, *, moved: bool = False) -> None:
+        """Take note of a table that has come, by a RENAME or as a copy where it was ``moved``."""
+        definition = replace(definition, database=key[0], table=key[1])
+        last = self._known.last(*key)
+        if last is not None:
+            definition = definition.moved_over(last) if moved else definition.replacing(last)
+        self.changes[key] = definition
+
     def exists(self, key: TableKey) -> bool:
         """Tell whether a table is there, as far as is known."""
         state = self.state(key)
@@ -230,7 +241,7 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
     if statement.like is not None:
         source = work.state(work.key(statement.like))
         if isinstance(source, TableDefinition):
-            work.changes[key] = replace(source, database=key[0], table=key[1])
+            work.put(key, source, moved=True)
         else:
             work.changes[key] = Unknown("it was created LIKE a table whose definition is unknown")
         return
@@ -244,7 +255,7 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
     versioned = options.versioning or any(spec.versioned for spec in statement.columns)
     if versioned and not any(spec.row_period for spec in statement.columns):
         table.implicit_period = True
-    work.changes[key] = table.definition()
+    work.put(key, table.definition())
 
 
 _SEQUENCE: Final = (
@@ -265,7 +276,7 @@ def _create_sequence(work: _Work, statement: ddl.CreateSequence) -> None:
         ColumnDefinition(ordinal, name, column_type, nullable=False, unsigned="unsigned" in column_type)
         for ordinal, (column_type, name) in enumerate(_SEQUENCE)
     ]
-    work.changes[key] = TableDefinition(*key, tuple(columns), None, work.database_charset(key[0]))
+    work.put(key, TableDefinition(*key, tuple(columns), None, work.database_charset(key[0])))
 
 
 def _drop_tables(work: _Work, statement: ddl.DropTables) -> None:
@@ -298,8 +309,9 @@ def _rename(work: _Work, old: TableKey, new: TableKey, *, if_exists: bool) -> No
         return
     work.changes[old] = MISSING
     if isinstance(state, TableDefinition):
-        state = replace(state, database=new[0], table=new[1])
-    work.changes[new] = state
+        work.put(new, state, moved=True)
+    else:
+        work.changes[new] = state
 
 
 def _create_database(work: _Work, statement: ddl.CreateDatabase) -> None:
@@ -358,7 +370,10 @@ def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
 
 def _convert_partition(work: _Work, each: ddl.ConvertPartition, table: TableDefinition) -> None:
     key = work.key(each.table)
-    work.changes[key] = replace(table, database=key[0], table=key[1]) if each.creates else MISSING
+    if each.creates:
+        work.put(key, table, moved=True)
+    else:
+        work.changes[key] = MISSING
 
 
 class _Table:
@@ -370,6 +385,9 @@ class _Table:
         self._charset = definition.charset
         self._collation = definition.collation
         self._engine = definition.engine
+        self._taken = frozenset(definition.names)
+        self._others: set[str] = set()
+        """Names that columns get by the statement, and that another column had before it."""
         self._columns = list(definition.columns)
         self._indexes = list(definition.indexes)
         parts = sorted(
@@ -403,6 +421,8 @@ class _Table:
         if self._find(spec.name) is not None:
             raise NotUnderstoodError(f"the table has a column {spec.name} according to its known definition")
         self._place(self._define(spec), after)
+        if spec.name in self._taken:
+            self._others.add(spec.name)
         self._keys_of(spec)
 
     def _place(self, column: ColumnDefinition, after: str | None) -> None:
@@ -519,16 +539,15 @@ class _Table:
         renames: dict[str, str] = {}
         columns: list[ColumnDefinition] = []
         by_column = dict(changes)
-        taken = frozenset(self._was.names)
         for column in self._columns:
             change = by_column.get(id(column))
             if isinstance(change, ddl.RenameColumn):
                 renames[column.name.casefold()] = change.new
-                columns.append(replace(column, name=change.new).renamed(column, taken))
+                columns.append(self._renamed(replace(column, name=change.new), column))
             elif isinstance(change, ddl.ChangeColumn):
                 if change.column.name != column.name:
                     renames[column.name.casefold()] = change.column.name
-                columns.append(self._define(change.column).renamed(column, taken))
+                columns.append(self._renamed(self._define(change.column), column))
             else:
                 columns.append(column)
         self._columns = columns
@@ -541,6 +560,13 @@ class _Table:
         for _, change in changes:
             if isinstance(change, ddl.ChangeColumn) and change.after is None:
                 self._keys_of(change.column)
+
+    def _renamed(self, column: ColumnDefinition, was: ColumnDefinition) -> ColumnDefinition:
+        """Give a column with its former names: none where it has got the name of another."""
+        if column.name in self._taken and column.name not in was.names:
+            self._others.add(column.name)
+            return column
+        return column.renamed(was, self._was.gone)
 
     # -- indexes
 
@@ -627,7 +653,7 @@ class _Table:
             self._charset,
             self._collation,
             tuple(sorted(indexes, key=_index_name)),
-        ).after(self._was)
+        ).after(self._was, self._others)
 
 
 _PERIOD: Final = ("row_start", "row_end")

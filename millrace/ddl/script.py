@@ -30,6 +30,9 @@ class _Definitions(dict[TableKey, State]):
     def was_read(self, database: str, table: str) -> bool:  # noqa: ARG002 - as it is asked
         return False
 
+    def last(self, database: str, table: str) -> None:
+        """Give nothing: there are no records of what was before."""
+
     def tables(self, database: str) -> list[str]:
         return [table for (name, table), state in self.items() if name == database and state is not MISSING]
 

@@ -320,6 +320,11 @@ class Catalog:
         index = bisect_right(versions, (place.order(), False), key=_order)
         return versions[index - 1] if index > self._between_gaps(versions, place).start else None
 
+    def last_definition(self, database: str, table: str, place: SourcePosition) -> TableDefinition | None:
+        """Give the last definition that a table of this name had before a statement at ``place``."""
+        versions = self._versions.get(self._key(database, table), [])
+        return _last_definition(versions, bisect_right(versions, (place.order(), False), key=_order))
+
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Give the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):
@@ -359,6 +364,10 @@ class _Known:
         found = self._catalog.find(database, table, self._place, before=True)
         return found is not None and found.origin == "catalog"
 
+    def last(self, database: str, table: str) -> TableDefinition | None:
+        """Give the last definition that a table of this name had."""
+        return self._catalog.last_definition(database, table, self._place)
+
     def tables(self, database: str) -> Iterator[str]:
         """Give the tables of a database that are not missing."""
         return self._catalog.tables(database, self._place)
@@ -376,11 +385,19 @@ def _carry_names(versions: list[_Version], at: int) -> None:
         state = reading.state
         if before == state:
             state = before
-        elif isinstance(before, TableDefinition) and isinstance(state, TableDefinition):
-            state = state.confirming(before)
+        elif isinstance(state, TableDefinition):
+            last = _last_definition(versions, index)
+            if last is not None:
+                state = state.confirming(last) if last is before else state.replacing(last)
         versions[index] = replace(reading, state=state)
         if index > at and _names(state) == _names(reading.state):
             return  # nor would those after it change
+
+
+def _last_definition(versions: Sequence[_Version], stop: int) -> TableDefinition | None:
+    """Give the last definition among the first ``stop`` versions."""
+    states = (versions[index].state for index in reversed(range(stop)))
+    return next((state for state in states if isinstance(state, TableDefinition)), None)
 
 
 def _names(state: State) -> Sequence[object]:

@@ -93,8 +93,30 @@ def test_what_is_read_again_keeps_former_names(read_first, epoch):
         whole=True,
     )
     (state,) = [SchemaVersion.from_bytes(one.to_bytes()).state for one in versions]
-    assert state.gone == ("a", "b")
+    assert state.gone == ("a", "x", "b")
     assert [(column.name, column.former) for column in state.columns] == [("y", ()), ("x", ())]
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE t", "ALTER TABLE t FROBNICATE", "RENAME TABLE t TO u"])
+@pytest.mark.parametrize("read_first", [True, False])
+def test_what_is_read_of_another_table_has_no_names_of_the_first(statement, read_first):
+    def read(position, *columns):
+        made = tuple(ColumnDefinition(i, name, "int") for i, name in enumerate(columns))
+        return replace(
+            entry("t", 0, "bin.000001", position, None), definition=TableDefinition("d", "t", made)
+        )
+
+    catalog = Catalog()
+    for each in (read(4, "a"), *([read(300, "b")] if read_first else [])):
+        catalog.add(each)
+    for position, text in ((100, "ALTER TABLE t RENAME COLUMN a TO b"), (200, statement)):
+        place = SourcePosition(0, "bin.000001", position)
+        catalog.apply(text, Session("d"), place, whole=True)
+    if not read_first:
+        catalog.add(read(300, "b"))
+    state = catalog.find("d", "t", SourcePosition(0, "bin.000001", 300)).definition
+    assert [(column.name, column.former) for column in state.columns] == [("b", ())]
+    assert set(state.gone) == {"a", "b"}
 
 
 def test_a_definition_does_not_hold_before_what_may_have_altered_it():

@@ -29,8 +29,8 @@ from .harness import EventsTopic, World
 from .logs import Log
 
 
-def log(**options):
-    return Log(EventsTopic(), **options)
+def log(*, limit=1 << 30, **options):
+    return Log(EventsTopic(limit), **options)
 
 
 def world(made, *, run=True, **options):
@@ -602,6 +602,16 @@ def aliases(made_world, part="value"):
     return found
 
 
+def by_newest(made_world):
+    """The records of ``a``, read by the schema of the last one."""
+    written = [split_wire_format(value) for _, value, _ in made_world.records("t.shop.a")]
+    schemas = [made_world.registry.schema(schema_id) for schema_id, _ in written]
+    return [
+        fastavro.schemaless_reader(io.BytesIO(body), schema, schemas[-1])
+        for schema, (_, body) in zip(schemas, written, strict=True)
+    ]
+
+
 def test_a_renamed_column_has_its_former_names_as_aliases():
     made = log(named=False).begin().insert("a", (1, "x")).commit()
     insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO `text-1`")
@@ -621,12 +631,28 @@ def test_a_renamed_column_has_its_former_names_as_aliases():
         ]
     )
     assert aliases(result, "key") == [{"id": []}, {"id": []}, {"number": ["id"]}, {"number": ["id"]}]
-    written = [split_wire_format(value) for _, value, _ in result.records("t.shop.a")]
-    newest = result.registry.schema(written[-1][0])
-    for number, (schema_id, body) in enumerate(written, 1):
-        schema = result.registry.schema(schema_id)
-        after = fastavro.schemaless_reader(io.BytesIO(body), schema, newest)["after"]
-        assert after == {"number": number, "words": "x"}
+    for number, row in enumerate(by_newest(result), 1):
+        assert row["after"] == {"number": number, "words": "x"}
+
+
+def test_aliases_find_no_column_of_a_table_that_was_dropped():
+    made = log(named=False).begin().insert("a", (1, "x")).commit().query("DROP TABLE a")
+    varchar = "VARCHAR(100) CHARACTER SET utf8mb4"
+    insert_again(made, 2, f"CREATE TABLE a (number INT PRIMARY KEY, note {varchar})")
+    insert_again(made, 3, f"ALTER TABLE a CHANGE note words {varchar}, CHANGE number id INT")
+    catalog = [definition("a", "id", "note")]
+    result, cut = world(made, catalog=catalog), World(made.topic, catalog=catalog, cut_every=1)
+    cut.run()
+    assert (
+        aliases(result)
+        == aliases(cut)
+        == [{"id": [], "note": []}, {"number": [], "note": []}, {"id": [], "words": []}]
+    )
+    assert [row["after"] for row in by_newest(result)] == [
+        {"id": 1, "words": None},
+        {"id": None, "words": None},
+        {"id": 3, "words": "x"},
+    ]
 
 
 def test_a_renamed_column_whose_name_the_log_tells():
