@@ -32,7 +32,6 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.refusals import TopicsRefusedError
-from millrace.kafka.search import last_before
 from millrace.kafka.state import read_state
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.event_reader import Incoming
@@ -43,9 +42,8 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
-from millrace.stage import Record
 from services.rowmapper.app import RowMapper, assembled
-from services.rowmapper.snapshot_topic import end_of
+from services.rowmapper.snapshot_topic import end_before
 
 """The row mapper's own settings, so that rows are written as it writes them."""
 
@@ -114,14 +112,8 @@ def _redrive(
     outcomes: dict[str, Redriven],
 ) -> None:
     """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
-    stop, events = service.stop, parts.topics.events
-    kafka = service.settings.kafka
-
-    def payload_of(key: bytes, offset: int) -> Record | None:
-        return last_before(kafka, events, offset, lambda record: record.key == key)
-
-    last = last_before(kafka, events, parts.stage.next_offset)
-    reached = None if last is None else end_of(parts.deserialize, last, payload_of)
+    stop, kafka = service.stop, service.settings.kafka
+    reached = end_before(kafka, parts.topics.events, parts.deserialize, parts.stage.next_offset)
     parts.publisher.binder.trust_later(reached)
     for entry in parts.publisher.quarantine.tables:
         if entry.name not in names:

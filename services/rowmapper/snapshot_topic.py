@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.avro.events import EventDeserializer
+from millrace.avro.events import EventDeserializer, EventRecord
 from millrace.avro.registry import without_prefix
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.avro.snapshots import SnapshotMerged
@@ -17,9 +17,9 @@ from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, InputLostError
-from millrace.kafka.input import InputReader, committed_batches
+from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
-from millrace.kafka.search import first_reaching, records_between
+from millrace.kafka.search import first_reaching, last_before, records_between
 from millrace.kafka.state import decoded_state, last_record, newest_offset, oldest_offset
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.known_rows import Name, ReplayedRows
@@ -41,7 +41,6 @@ _QUIET_EVERY_S: Final = 2.0
 _WAIT_S: Final = 0.1
 _BATCH: Final = 4
 _EVENTS: Final = 500
-_BACK: Final = 200
 
 
 class SnapshotTopic:
@@ -142,12 +141,7 @@ class SnapshotTopic:
 
     def end_before(self, offset: int) -> SourcePosition | None:
         """Read the last records before an offset."""
-        settings, topic = self._settings, self._topics.events
-        first = max(oldest_offset(settings, topic), offset - _BACK)
-        last = None
-        for records in committed_batches(settings, topic, self._group, first, offset):
-            last = records[-1]
-        return None if last is None else end_of(self._deserialize, last)
+        return end_before(self._settings, self._topics.events, self._deserialize, offset)
 
 
 def _start_of(record: Record) -> SourcePosition | None:
@@ -158,32 +152,58 @@ def _start_of(record: Record) -> SourcePosition | None:
     return SourcePosition(key.epoch, key.log_file, key.position)
 
 
-def end_of(
-    deserialize: EventDeserializer,
-    record: Record,
-    payload_of: Callable[[bytes, int], Record | None] = lambda _key, _offset: None,
+def end_before(
+    settings: KafkaSettings, events: str, deserialize: EventDeserializer, offset: int
 ) -> SourcePosition | None:
-    """Say where an event ends; where that does not show, where it starts.
+    """Say where the last event before an offset of the events topic ends; None where there is none."""
 
-    Inside a transaction payload only the last event, XID, is known to end with it. ``payload_of`` finds the
-    payload's own record, by its key and an offset before which it is.
+    def first_of(key: bytes, offset: int) -> Record | None:
+        return last_before(
+            settings, events, offset, lambda record: record.key == key and _chunk(record)[0] == 0
+        )
+
+    last = last_before(settings, events, offset)
+    return None if last is None else end_of(deserialize, last, first_of)
+
+
+def _chunk(record: Record) -> tuple[int, int]:
+    """Say which chunk a record is, from 0, and of how many."""
+    index, count = dict(record.headers or ()).get(HEADER_CHUNK, b"0/1").split(b"/")
+    return int(index), int(count)
+
+
+def end_of(
+    deserialize: EventDeserializer, record: Record, first_of: Callable[[bytes, int], Record | None]
+) -> SourcePosition | None:
+    """Say where an event ends, of which this is the last record; where that does not show, where it starts.
+
+    Inside a transaction payload only the last event, XID, is known to end with it. ``first_of`` finds the
+    first record of an event, by its key and an offset before which it is.
     """
     start = _start_of(record)
-    if start is None or HEADER_CHUNK in dict(record.headers or ()):
-        return start
+    if start is None:
+        return None
+    index, count = _chunk(record)
+    if index + 1 < count:
+        return start  # the rest of it is not there
+    event = _beginning(deserialize, record if index == 0 else first_of(record.key or b"", record.offset))
+    if event is not None and event.sub_index and isinstance(event.event, XidEvent):
+        key = replace(EventKey.parse(record.key or b""), sub_index=0)
+        event = _beginning(deserialize, first_of(key.encode(), record.offset))
+    if event is None or event.sub_index or event.artificial:
+        return start  # an artificial one is in no file, and takes no room there
+    return start._replace(position=start.position + event.header.event_size)
+
+
+def _beginning(deserialize: EventDeserializer, record: Record | None) -> EventRecord | None:
+    """Read an event from its first record, as far as that goes."""
     try:
-        event = deserialize(record.value or b"")
-        if event.artificial:
-            return start  # it is in no file, and takes no room there
-        if event.sub_index:
-            payload = None
-            if isinstance(event.event, XidEvent):
-                key = replace(EventKey.parse(record.key or b""), sub_index=0)
-                payload = payload_of(key.encode(), record.offset)
-            return start if payload is None else end_of(deserialize, payload)
-        return start._replace(position=start.position + event.header.event_size)
+        if record is None or _chunk(record)[1] == 1:
+            return None if record is None else deserialize(record.value or b"")
+        begun = deserialize.beginning(record.value or b"")
     except (BinlogError, ValueError):
-        return start
+        return None
+    return None if begun is None else begun[0]
 
 
 def merger_of(

@@ -64,10 +64,10 @@ class Log:
         return self
 
     @contextmanager
-    def payload(self):
+    def payload(self, content=b""):
         """Let what is logged meanwhile be inside a payload, whose own record has none of it."""
         start = self.position
-        self.event(TransactionPayloadEvent(0, 0, b""), 300)
+        self.event(TransactionPayloadEvent(0, 0, content), 300)
         self.position, end, self._sub_index = start, self.position, 1
         yield
         self.position, self._sub_index = end, 0

@@ -40,10 +40,11 @@ def dead_letters(made_world, start=0):
 def reached(records):
     """Where the last of some events ends, as a row mapper that redrives finds it."""
 
-    def payload_of(key, offset):
-        return next(each for each in reversed(records) if each.key == key and each.offset < offset)
+    def first_of(key, offset):
+        before = (each for each in reversed(records) if each.key == key and each.offset < offset)
+        return next(each for each in before if dict(each.headers or ()).get("chunk", b"0/").startswith(b"0/"))
 
-    return end_of(EventDeserializer(), records[-1], payload_of)
+    return end_of(EventDeserializer(), records[-1], first_of)
 
 
 def redriven(made_world, found=None):
@@ -144,25 +145,40 @@ def test_what_was_read_before_another_statement_is_used(read_again):
     assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
 
 
-def test_what_was_read_directly_after_a_compressed_transaction_is_used(read_again):
-    made = log(named=False).query("CREATE TABLE a (id INT, note VARCHAR(100) CHARACTER SET utf8mb4)")
+def in_payload(limit):
+    """A row after a statement that is not understood, in a transaction that MySQL compressed."""
+    made = log(named=False, limit=limit)
+    made.query("CREATE TABLE a (id INT, note VARCHAR(100) CHARACTER SET utf8mb4)")
     made.query("ALTER TABLE a FROBNICATE").gtid()
-    with made.payload():
+    start = made.position
+    with made.payload(bytes(5000)):
         made.query("BEGIN").insert("a", (1, "x")).commit()
+    return made, start
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 2000])
+def test_what_was_read_directly_after_a_compressed_transaction_is_used(limit, read_again):
+    """Also where the payload is so large that its record is in chunks."""
+    made, _ = in_payload(limit)
     result = world(made, catalog=[])
     result.catalog = [read_again(made, "id", "note")]
     assert redriven(result).failed is None
     assert [value["after"] for _, value in result.read("t.shop.a")] == [{"id": 1, "note": "x"}]
 
 
-def test_inside_a_payload_only_its_last_event_shows_where_it_ends():
-    made = log().gtid()
-    start = made.position
-    with made.payload():
-        made.query("BEGIN").insert("a", (1, "x"))
-        assert reached(made.topic.records).position == start
-        made.commit()
-    assert reached(made.topic.records).position == made.position == start + 300
+@pytest.mark.parametrize("limit", [1 << 20, 2000])
+def test_inside_a_payload_only_its_last_event_shows_where_it_ends(limit):
+    made, start = in_payload(limit)
+    records = made.topic.records
+    assert reached(records[:-1]).position == start
+    assert reached(records).position == made.position == start + 300
+
+
+def test_an_event_in_chunks_shows_where_it_ends_with_the_last_of_them():
+    made = log(limit=300).query("CREATE TABLE a (id INT)").query("-- " + "x" * 700)
+    records = made.topic.records
+    assert [dict(record.headers or ()).get("chunk") for record in records[-3:]] == [b"0/3", b"1/3", b"2/3"]
+    assert [reached(records[: len(records) - left]).position for left in (3, 2, 1, 0)] == [104, 104, 104, 204]
 
 
 @pytest.mark.parametrize("statement", ["RENAME COLUMN note TO text", "FROBNICATE"])
