@@ -46,6 +46,8 @@ _COMPUTED: Final = re.compile(
     r"(?i)auto_increment|generated|persistent|virtual|stored|current_timestamp|\(\)"
 )
 _NO_DEFAULT: Final = 1364
+_ROW_END: Final = "COALESCE(FROM_UNIXTIME(4294967295.999999), FROM_UNIXTIME(2147483647.999999))"
+"""The end of the period of a current row: the last TIMESTAMP that the server has."""
 _EXAMPLES: Final = 3
 _KEY_VALUE: Final = 80
 _LONG_VALUE: Final = 200
@@ -82,6 +84,8 @@ class Column:
     in_key: bool = False
     computed: bool = False
     """Whether rows that are there when it is added get values of their own."""
+    added: str = ""
+    """SQL for what they get; without it, it is the default."""
 
     @property
     def expression(self) -> str:
@@ -201,7 +205,7 @@ def compare_tables(
     for table in tables:
         columns = _columns(connection, database, table)
         if table in versioned:
-            columns += _implied_period(connection, database, table, columns)
+            columns = _with_period(connection, database, table, columns)
         part = Part() if part_of is None else part_of(table, columns)
         compared = [column for column in columns if column.name not in part.hidden]
         eras = history.of_table(database, table, [column.name for column in compared])
@@ -610,26 +614,29 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
     ]
 
 
-def _implied_period(
+def _with_period(
     connection: MysqlConnection, database: str, table: str, columns: Sequence[Column]
 ) -> list[Column]:
-    """Give the columns of a system-versioned table that it has, and the log, but information_schema has not.
+    """Give the columns of a system-versioned table.
 
-    None where the table names those of its period.
+    Unless it names those of its period, it has two that are in the log, and not in information_schema.
     """
     named = connection.query(
-        "SELECT 1 AS found FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = %s AND generation_expression = 'ROW START'",
+        "SELECT column_name AS name FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = %s AND generation_expression = 'ROW END'",
         (database, table),
         doing="list the columns of a table",
     )
-    if named:
-        return []
-    in_key = any(column.in_key for column in columns)
-    return [
-        Column("row_start", "timestamp", 6, computed=True),
-        Column("row_end", "timestamp", 6, in_key, computed=True),
-    ]
+    ends = [row.text("name") for row in named]
+    found = list(columns)
+    if not ends:
+        in_key = any(column.in_key for column in columns)
+        ends = ["row_end"]
+        found += [
+            Column("row_start", "timestamp", 6, computed=True),
+            Column("row_end", "timestamp", 6, in_key),
+        ]
+    return [replace(each, computed=False, added=_ROW_END) if each.name in ends else each for each in found]
 
 
 def _fraction(column_type: str) -> int:
@@ -643,6 +650,8 @@ def _default(connection: MysqlConnection, database: str, table: str, column: Col
     name = f"`{column.name.replace('`', '``')}`"
     expression = f"DEFAULT({name})+0e0" if column.data_type == "float" else f"DEFAULT({name})"
     query = f"SELECT {expression} FROM {_quoted(database, table)} LIMIT 1"  # noqa: S608 - quoted names
+    if column.added:
+        query = f"SELECT {column.added}"
     try:
         rows = list(_printed(connection, query))
     except SourceError as error:
