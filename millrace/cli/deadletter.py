@@ -237,7 +237,7 @@ class _Quarantine:
     def summary(self) -> Iterator[str]:
         """Say which tables are quarantined."""
         for name, entry in self._entries.items():
-            since = "is paused" if entry.is_paused else f"is quarantined since {entry.key}"
+            since = "is paused" if entry.is_paused else f"has been quarantined since {entry.key}"
             count = self._counts[name]
             yield f"{printable(name)} {since}, {count} dead letters wait: {_one_line(entry.error)}"
 

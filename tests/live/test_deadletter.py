@@ -83,7 +83,8 @@ def test_a_quarantined_table_is_redriven(world):
     } == {(table, True, "rowmapper")}
     listed = deadletter(world, "list", "--waiting", "--limit", "2", "--table", table).stdout.splitlines()
     assert len(listed) == 3
-    assert f"{table} is quarantined since {dead_letters[0]['key']}, {count} dead letters wait" in listed[-1]
+    since = f"has been quarantined since {dead_letters[0]['key']}"
+    assert f"{table} {since}, {count} dead letters wait" in listed[-1]
     assert deadletter(world, "list", "--service", "decoder", "--json").stdout == ""
     shown = deadletter(world, "show", str(dead_letters[0]["dead_letter"])).stdout
     assert f"table:       {table}" in shown
