@@ -79,6 +79,8 @@ class Broker:
         self.aborted: set[int] = set()
         self._event: tuple[int, Callable[[], None]] | None = None
         self._producers: list[FakeProducer] = []
+        self.restarts = 0
+        """How often all clients have lost it and found it again; each says so when it is called next."""
         self.on_idle: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
 
@@ -134,6 +136,10 @@ class Broker:
         for transactional_id in late:
             self.expire(transactional_id)
         return bool(late)
+
+    def restart(self) -> None:
+        """Let all clients lose their connections."""
+        self.restarts += 1
 
     def lose_tail(self, name: str, count: int) -> None:
         """Elect a leader that lacks the last ``count`` committed records of a topic."""
@@ -218,6 +224,21 @@ class SomeTimeFuture:
         self._future.result()
 
 
+class _Links:
+    """The connections of a client."""
+
+    def __init__(self, broker: Broker, config: dict[str, Any]) -> None:
+        self._broker = broker
+        self._error_cb = config.get("error_cb")
+        self._restarts = broker.restarts
+
+    def serve(self) -> None:
+        """Say that they were lost, if they were since this was called last."""
+        restarts, self._restarts = self._restarts, self._broker.restarts
+        if restarts != self._restarts and self._error_cb is not None:
+            self._error_cb(KafkaError(KafkaError._TRANSPORT, "connection refused"))
+
+
 class FakeProducer:
     room = 2
     """Records that wait before there is no room for more."""
@@ -225,6 +246,7 @@ class FakeProducer:
     def __init__(self, broker: Broker, config: dict[str, Any]) -> None:
         self._broker = broker
         self._id = config["transactional.id"]
+        self._links = _Links(broker, config)
         self._epoch = -1
         self._sent: list[tuple[str, dict[str, Any]]] = []
         self._begun = False
@@ -286,6 +308,7 @@ class FakeProducer:
             broker.topics[name].append(**record, transaction=number)
 
     def poll(self, _timeout: float = 0) -> int:
+        self._links.serve()
         return 0
 
     def flush(self, _timeout: float = 0) -> int:
@@ -351,6 +374,7 @@ class FakeMessage:
 class FakeConsumer:
     def __init__(self, broker: Broker, config: dict[str, Any]) -> None:
         self._broker = broker
+        self._links = _Links(broker, config)
         self._eof = bool(config.get("enable.partition.eof"))
         self._committed_only = config.get("isolation.level") == "read_committed"
         self._at: dict[str, int] = {}
@@ -362,8 +386,12 @@ class FakeConsumer:
             topic = self._broker.topics[partition.topic]
             self._at[partition.topic] = max(partition.offset, topic.start)
 
+    def unassign(self) -> None:
+        self._at = {}
+
     def consume(self, count: int, timeout: float = 0) -> list[FakeMessage]:
         self._broker.call()
+        self._links.serve()
         found: list[FakeMessage] = []
         for name in self._at:
             if len(found) < count:

@@ -3,7 +3,7 @@
 A topic may have been deleted, deleted and created again, cut (by the election of a leader that lacked its
 end) or restored from an older copy. A service that read or wrote on would lose or repeat records without a
 sign. So its state has the ids of its topics, the last record that it read, and the last that it wrote: these
-are compared when it starts; ids also while it runs, now and then and whenever the client reports trouble.
+are compared when it starts, and again when brokers were lost while it runs; ids also now and then.
 
 What a service has written last into its own topic is the last record there. Into others, such as that of dead
 letters, another service may have written more since. There the state has an offset from which on the last
@@ -111,6 +111,16 @@ class ContinuityGuard:
             self._check_other(topic, since, held[topic, 0])
         if stored.last_input is not None and self.topics.input is not None:
             self._check_input(self.topics.input, stored.last_input)
+
+    def check_again(self, last_input: InputRecord | None, timeout_s: float = _TIMEOUT_S) -> None:
+        """Compare the topics with what is known by now, as at a start; raises what that raises.
+
+        ``last_input`` is the last record that was read, if one was. All that the service has written must be
+        committed. The brokers have ``timeout_s`` to be there.
+        """
+        known = self.continuity
+        self._compare(known.topics, timeout_s)
+        self.check_records(replace(known, last_input=last_input or known.last_input))
 
     def find_written(self) -> str | None:
         """Name a topic that holds records of the service; None if there is none."""

@@ -30,15 +30,22 @@ from millrace.kafka.topics import TopicInfo, ensure_topics
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
+from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Groups, Output, OutputRecord, Stage
 
+_LOG = get_logger(__name__)
 _PAUSE_S: Final = 0.001
 """How long nothing must come to be a pause: a moment in which no thread got to fetch is none."""
 
 _WAIT_S: Final = 1.0
 _LONG_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 _LONG_TRANSACTION_S: Final = 5.0
+_CHECK_S: Final = 5.0
+"""How long brokers that were lost have to answer where there is nothing to do."""
+
+_LAST_CHECK_S: Final = 25.0
+"""The same where there is something to write: as long as a commit may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +273,8 @@ class Committer(Generic[S]):
         """
         groups = output.groups
         if output.count:
+            if not self._producer.pending:
+                self._check_again()
             for target in self._noted:
                 if written := groups.get(target):
                     self._last[target[0]] = written[-1]
@@ -354,11 +363,40 @@ class Committer(Generic[S]):
 
     def idle(self) -> None:
         """Take note that nothing comes: look after the topics."""
+        try:
+            self._check_again(_CHECK_S)
+        except BrokerError as error:
+            _LOG.warning("waiting for Kafka", reason=error.message)
         for committer in self._together:
-            reader = committer._reader
-            committer._guard.look(now=reader is not None and reader.warned)
-            if reader is not None:
-                reader.warned = False
+            committer._guard.look()
+
+    def _check_again(self, timeout_s: float = _LAST_CHECK_S) -> None:
+        """Compare the topics as at the start, if brokers were lost; what was sent must be committed.
+
+        They may have lost records, and taken others, and an epoch of a leader may be there twice, so that
+        the client does not notice. Raises :class:`BrokerError` where they do not answer within ``timeout_s``;
+        then the next call compares.
+        """
+        producer = self._producer
+        producer.serve()
+        readers = [each._reader for each in self._together if each._reader is not None]
+        if not producer.warned and not any(reader.warned for reader in readers):
+            return
+        producer.warned = False
+        try:
+            for each in self._together:
+                last = None if each._reader is None else each._reader.last
+                each._guard.check_again(last, timeout_s)
+        except BrokerError:
+            producer.warned = True
+            raise
+        except TopicChangedError:
+            if producer.is_taken_over():
+                raise producer.fenced() from None
+            raise
+        for reader in readers:
+            if reader.warned:
+                reader.resume()
 
 
 def run_stage(
@@ -378,8 +416,12 @@ def run_stage(
     health.set_ready()
     with suppress(StopRequestedError), committer.explained():
         while not stop.is_set() and (last is None or reader.last is None or reader.last.offset < last):
+            before = reader.last
             records = reader.read(batch, _PAUSE_S if committer.pending else _WAIT_S)
             health.beat()
+            if records and reader.warned:
+                # Of a topic that is to be compared first; then they are read again.
+                records, reader.last = [], before
             if not records:
                 # What was read and gave no output is done as well, which others see by the state alone.
                 if committer.pending or committer.moved:

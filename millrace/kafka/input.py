@@ -45,6 +45,7 @@ class InputReader:
         config = consumer_config(settings, group, follow=not ends) | {"enable.partition.eof": ends}
         self._consumer, self._open = open_consumer(config, topic, dated=dated)
         self._messages: PartitionReader | None = None
+        self._start = 0
         self._lag: int | None = None
         self._lag_noted_at = 0.0
         self._committed_at = 0.0
@@ -71,7 +72,7 @@ class InputReader:
 
     def jump(self, offset: int) -> None:
         """Read on at an offset that the topic is known to hold."""
-        self.at_end = False
+        self.at_end, self._start = False, offset
         with translated(f"reading {self.topic}"):
             if self._messages is not None:
                 # What is under way still belongs to the reader that is closed.
@@ -82,6 +83,12 @@ class InputReader:
             with contextlib.suppress(KafkaException):  # reading then says why
                 self._consumer.list_topics(self.topic, timeout=CONNECT_S)
             self._consumer.assign([TopicPartition(self.topic, 0, offset)])
+
+    def resume(self) -> None:
+        """Read on after :attr:`last`, unless nothing is read now: what has come since is fetched again."""
+        self.warned = False
+        if self._messages is not None:
+            self.jump(self._start if self.last is None else max(self._start, self.last.offset + 1))
 
     def rest(self) -> None:
         """Read nothing until the next offset is given; offsets can still be told to lag tools."""

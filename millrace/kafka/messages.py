@@ -8,6 +8,7 @@ confluent_kafka does the same; tests run with both.
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
@@ -91,13 +92,18 @@ def open_consumer(
 ) -> tuple[Consumer, Callable[[], PartitionReader]]:
     """Make a consumer, and what makes a reader of it, to be called before each assignment of ``topic``.
 
-    Unless ``dated``, records have their offsets for timestamps.
+    That a broker was lost, or not reached, is among the errors that a reader gives. Unless ``dated``,
+    records have their offsets for timestamps.
     """
+    lost: deque[KafkaError] = deque(maxlen=1)
+    config = {**config, "error_cb": lost.append}
     consumer, handle, module = _made(lambda plugin: client.Consumer({**config, **plugin}, logger=KAFKA_LOG))
     if module is None:
-        return consumer, lambda: _Messages(consumer, dated=dated)
+        return consumer, lambda: _Messages(consumer, lost, dated=dated)
     return consumer, lambda: _Batches(
-        consumer, module.PartitionReader(handle, topic, 0, Record, KafkaError, dated)
+        consumer,
+        module.PartitionReader(handle, topic, 0, Record, KafkaError, dated),
+        module.errors_of_links,
     )
 
 
@@ -140,6 +146,11 @@ def _made(make: Callable[[dict[str, str]], C]) -> tuple[C, Any, Any]:
     return make({}), None, None
 
 
+def _lost(text: str) -> KafkaError:
+    """Make the error that a broker was lost: whatever the reason, the client goes on trying."""
+    return KafkaError(KafkaError._TRANSPORT, text)
+
+
 # -- with the kernel ------------------------------------------------------------------------------------
 
 
@@ -150,10 +161,12 @@ def _fail(code: int, text: str) -> NoReturn:
 class _Batches:
     """Reads with the kernel. What is not of the partition lies in the consumer's own queue."""
 
-    def __init__(self, consumer: Consumer, reader: Any) -> None:
+    def __init__(self, consumer: Consumer, reader: Any, errors_of_links: Callable[[], int]) -> None:
         self.errors: list[KafkaError] = []
         self._consumer = consumer
         self._reader = reader
+        self._errors_of_links = errors_of_links
+        self._said = errors_of_links()
         self._served_at = time.monotonic()
 
     @property
@@ -175,6 +188,9 @@ class _Batches:
             if error is None:
                 raise RuntimeError(f"a record of {message.topic()} came where none is read")
             self.errors.append(error)
+        said, self._said = self._said, self._errors_of_links()
+        if said != self._said:
+            self.errors.append(_lost("a broker was lost, or not reached"))
         self._served_at = time.monotonic()
 
     def close(self) -> None:
@@ -187,7 +203,8 @@ class _Batches:
 class _Messages:
     """Reads with confluent_kafka alone."""
 
-    def __init__(self, consumer: Consumer, *, dated: bool) -> None:
+    def __init__(self, consumer: Consumer, lost: "deque[KafkaError]", *, dated: bool) -> None:
+        self._lost = lost
         self.errors: list[KafkaError] = []
         self.leader_epoch = -1
         self._consumer = consumer
@@ -200,6 +217,8 @@ class _Messages:
         self.errors = [error for message in messages if (error := message.error()) is not None]
         if self.errors:
             messages = [message for message in messages if message.error() is None]
+        if self._lost:
+            self.errors.append(_lost(self._lost.pop().str()))
         if messages:
             epoch = messages[-1].leader_epoch()
             self.leader_epoch = -1 if epoch is None else epoch

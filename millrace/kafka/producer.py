@@ -134,8 +134,10 @@ class TransactionalProducer:
         self._failures: dict[str, KafkaError] = {}
         with translated("setting up the producer"):
             self._producer, self._writer = open_producer(
-                producer_config(settings, transactional_id(service, source))
+                producer_config(settings, transactional_id(service, source)) | {"error_cb": self._warn}
             )
+        self.warned = False
+        """Whether the client has lost a broker, or not reached one, since this was set to False last."""
         self._in_transaction = False
         self._began = self._ended = 0.0
         self._given_up = False
@@ -161,12 +163,16 @@ class TransactionalProducer:
         The topic ``{source}.state`` must exist. Until the first commit nobody else learns who took over. A
         process that does it ``again`` does not fence one that has taken over meanwhile.
         """
-        if again and any(state and state.owner != self._owner for state in self._stored()):
+        if again and self.is_taken_over():
             raise self.fenced()
         self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
         rivals = {rival: self._take_id(rival) for rival in _RIVALS.get(self._service, ())}
         self._end_forgotten(rivals)
         return self._stored()
+
+    def is_taken_over(self) -> bool:
+        """Tell whether another process has written a state of this one."""
+        return any(state and state.owner != self._owner for state in self._stored())
 
     def _take_id(self, rival: str) -> client.Producer:
         """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
@@ -516,6 +522,13 @@ class TransactionalProducer:
             if known is None or is_passing(known):
                 self._failures[topic] = KafkaError(code)
         return self._failures
+
+    def _warn(self, _: KafkaError) -> None:
+        self.warned = True
+
+    def serve(self) -> None:
+        """Let the client say what it has to, such as that it has lost a broker."""
+        self._poll(0)
 
     def _poll(self, timeout_s: float) -> None:
         try:

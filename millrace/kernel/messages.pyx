@@ -344,9 +344,18 @@ def load(str extension not None, int expected):
 cdef void* latest = NULL
 
 
+cdef unsigned long errors_said = 0
+
+
 cdef void on_error(void* client, int error, const char* text, void* opaque) noexcept nogil:
     # What is said here mends by itself: the rest comes as an error of the partition.
-    pass
+    global errors_said
+    errors_said += 1
+
+
+def errors_of_links():
+    """Give how often a consumer of this process has said that it lost a broker, or could not reach one."""
+    return errors_said
 
 
 cdef int on_new(void* client, const void* conf, void* opaque, char* text, size_t size) noexcept nogil:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _LENGTHS: Final = struct.Struct(">qi")
 """Of a record batch: base offset, and the bytes after these twelve."""
 
+_EPOCH: Final = slice(12, 16)
+"""Where a record batch has the epoch of its leader, which its checksum leaves out."""
+
 _ATTRIBUTES_AT, _LAST_DELTA_AT, _CONTROL = 21, 23, 0x20
 _STOPPED_S, _CAUGHT_UP_S = 180.0, 300.0
 
@@ -198,6 +201,27 @@ def cut_tail(kafka: Kafka, topic: str, transactions: int) -> bool:
     for path in segments:
         _truncate(path, max(batch.end for batch in _batches(path) if batch.last_offset <= last))
     return True
+
+
+def replace_tail(kafka: Kafka, topic: str, transactions: int) -> None:
+    """Cut the last ``transactions`` off partition 0 of a topic, and let what is left follow once more.
+
+    It then ends later than before, in the epoch of the leader that had written what was cut off, as where
+    brokers have come back from a backup. The one broker must be down, and the topic have one segment.
+    """
+    (path,) = (kafka.folder / "data-0" / f"{topic}-0").glob("*.log")
+    *_, end = _batches(path)
+    epoch = path.read_bytes()[end.start : end.end][_EPOCH]
+    assert cut_tail(kafka, topic, transactions)
+    batches, data = list(_batches(path)), path.read_bytes()
+    offset = batches[-1].last_offset + 1
+    with path.open("ab") as segment:
+        for batch in batches:
+            again = data[batch.start : batch.end]
+            first, length = _LENGTHS.unpack_from(again)
+            segment.write(_LENGTHS.pack(offset, length) + epoch + again[_EPOCH.stop :])
+            offset += batch.last_offset + 1 - first
+    assert offset > end.last_offset + 1
 
 
 def cut_marker(kafka: Kafka, topic: str) -> None:

@@ -1,6 +1,7 @@
 """Topics and states that are gone, or are others than before: each service says so, and none repeats rows."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.settings import TopicsSettings
+from tests.chaos.lost_tail import replace_tail
 from tests.service_process import wait_for
 from tests.shared import run_python
 
@@ -122,3 +124,57 @@ def test_topics_are_deleted(world: RowsWorld) -> None:
         assert ids(world) == [1, 2, 3, 4, 5, 6]
         first = world.messages(topics.raw)[0]
         assert dict(first.headers() or ()) == {HEADER_MARKER: GAP}
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (
+            "raw",
+            {
+                "reader": "{raw} does not end as the reader of {source} left it: the last record should be",
+                "decoder": "{raw} no longer holds what the decoder of {source} has read: at offset",
+                "rowmapper": "",
+            },
+        ),
+        (
+            "events",
+            {
+                "reader": "",
+                "decoder": "{events} does not end as the decoder of {source} left it: the last record should",
+                "rowmapper": "{events} no longer holds what the rowmapper of {source} has read: at offset",
+            },
+        ),
+        ("raw", {"run": "{raw} does not end as the reader of {source} left it: the last record should be"}),
+    ],
+)
+def test_a_topic_is_cut_and_grows_again_meanwhile(
+    registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path, lost: str, said: dict[str, str]
+) -> None:
+    """The services run all the time; an ordinary restart of the broker stops none of them."""
+    with Kafka(heap_mb=256) as kafka, ExitStack() as running:
+        world = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+        running.enter_context(world.with_database())
+        world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")
+        processes = {
+            name: running.enter_context(world.service(name, ends_with=7 if words else 0))
+            for name, words in said.items()
+        }
+        world.wait_for_start()
+        insert(world, 1, 2, 3)
+        world.wait_for_row("t", 3)
+        kafka.kill_node(0)
+        kafka.start()
+        insert(world, 4)
+        world.wait_for_row("t", 4)
+        topics = {kind: getattr(world.topics, kind) for kind in ("raw", "events")}
+        kafka.kill_node(0)
+        replace_tail(kafka, topics[lost], 1)
+        kafka.start()
+        for name, words in said.items():
+            if words:
+                assert processes[name].wait(60) == 7, processes[name]
+                assert words.format(source=world.source, **topics) in processes[name].error_output
+            else:
+                assert processes[name].poll() is None
+        assert ids(world) == [1, 2, 3, 4]

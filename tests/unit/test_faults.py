@@ -358,6 +358,13 @@ class Faults(RuleBasedStateMachine):
             self.run(name)
         self.world.broker.forget_event()
 
+    @rule(name=st.sampled_from(PROCESSES), call=st.integers(1, 120))
+    def restart_brokers(self, name: str, call: int) -> None:
+        """The brokers restart while a service runs, and it continues."""
+        self.world.broker.at_call(call, self.world.broker.restart)
+        self.run(name)
+        self.world.broker.forget_event()
+
     @rule(name=st.sampled_from(PROCESSES))
     def time_out(self, name: str) -> None:
         """The transaction that a crashed service has left open ends."""
