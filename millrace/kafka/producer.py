@@ -67,6 +67,9 @@ _ENDING_S: Final = 0.003
 """How soon after a commit the next transaction begins: until the end of the one before is in each partition,
 the coordinator takes no partition into another, and librdkafka asks again after 20 ms."""
 
+_MOST_TOPICS: Final = 2000
+"""Topics of one client: with each request that it sends, librdkafka looks through all that it has written."""
+
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Goes on while the machine sleeps, as a coordinator's clock does."""
 
@@ -132,12 +135,9 @@ class TransactionalProducer:
         self.topics: set[str] = set()
         """Those that the transaction of Kafka that is open, or the last one, has records for."""
         self._failures: dict[str, KafkaError] = {}
-        with translated("setting up the producer"):
-            self._producer, self._writer = open_producer(
-                producer_config(settings, transactional_id(service, source)) | {"error_cb": self._warn}
-            )
         self.warned = False
         """Whether the client has lost a broker, or not reached one, since this was set to False last."""
+        self._open_client()
         self._in_transaction = False
         self._began = self._ended = 0.0
         self._given_up = False
@@ -156,6 +156,25 @@ class TransactionalProducer:
         """Transactions committed by this process."""
         self.commit_time = 0.0
         """When the last was, seconds since 1970; 0 before the first."""
+
+    def _open_client(self) -> None:
+        with translated("setting up the producer"):
+            self._producer, self._writer = open_producer(
+                producer_config(self._settings, transactional_id(self._service, self._source))
+                | {"error_cb": self._warn}
+            )
+        # Topics that it has written in earlier transactions.
+        self._written: set[str] = set()
+
+    def _renew_client(self) -> None:
+        """Go on with a new client, which knows no topic. Raises FencedError where another took over.
+
+        The new client takes its id as a process does that starts, or it would not be fenced by one that has.
+        """
+        self._close_client()
+        self._open_client()
+        if any(state and state.owner != self._owner for state in self.open(again=True)):
+            raise self.fenced()
 
     def open(self, *, again: bool = False) -> list[StoredState | None]:
         """Fence other processes and read the states; None where there never was one.
@@ -263,6 +282,9 @@ class TransactionalProducer:
         if self._in_transaction and self._given_up:
             raise StopRequestedError
         if not self._in_transaction:
+            self._written |= self.topics
+            if len(self._written) > _MOST_TOPICS:
+                self._renew_client()
             time.sleep(max(0.0, self._ended + _ENDING_S - time.monotonic()))
             try:
                 self._producer.begin_transaction()
@@ -497,6 +519,9 @@ class TransactionalProducer:
     def close(self) -> None:
         """Let go of the connections, without waiting for records that nobody will commit."""
         self._thread.shutdown()
+        self._close_client()
+
+    def _close_client(self) -> None:
         with contextlib.suppress(KafkaException):  # what has gone wrong was said before
             self._producer.purge()
             self._producer.flush(1.0)

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from millrace.avro.service_state import DecoderState
-from millrace.contract import Topics
+from millrace.contract import RUN, Topics
 from millrace.kafka.alerts import ALERTS, tell_alerts
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect, producer_config
@@ -257,6 +257,43 @@ def test_fencing_is_found_by_the_next_poll(settings: KafkaSettings, topics: Topi
 
         with pytest.raises(FencedError):
             send_and_poll()
+
+
+def test_a_client_that_knows_many_topics_is_replaced(
+    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new one continues where the old one has committed, unless another process has done so."""
+    monkeypatch.setattr("millrace.kafka.producer._MOST_TOPICS", 2)
+
+    def write_until_fenced() -> None:
+        with TransactionalProducer(settings, topics.source, "reader") as first:
+            first.open()
+            first.commit(b"0")
+            clients = {id(first._producer): first._producer}
+            for number, topic in enumerate([topics.raw, topics.events, topics.raw], 1):
+                send(first, topic, b"%d" % number, b"first", 0)
+                first.commit(b"%d" % number)
+                clients[id(first._producer)] = first._producer
+            assert len(clients) == 2
+            first._written |= {"many", "others"}
+            with TransactionalProducer(settings, topics.source, RUN) as second:
+                # One that has committed nothing is fenced in its turn.
+                second.open()
+                send(first, topics.raw, b"4", b"first", 0)
+                first.commit(b"4")
+                with pytest.raises(FencedError):
+                    second.commit(b"not to be seen")
+            first._written |= {"many", "others"}
+            with TransactionalProducer(settings, topics.source, RUN) as second:
+                second.open()
+                second.commit(b"5")
+                with pytest.raises(FencedError):
+                    send(first, topics.raw, b"5", b"zombie", 0)
+                second.commit(b"6")
+
+    write_until_fenced()
+    assert values(settings, topics.raw) == [b"first"] * 3
+    assert state_of(settings, topics.source, "reader") == b"6"
 
 
 def test_state_hidden_behind_anothers_open_transaction(settings: KafkaSettings, topics: Topics) -> None:

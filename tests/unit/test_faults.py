@@ -234,6 +234,7 @@ class World:
             stack.enter_context(patch(f"{module}.open_schemas", lambda *_, **__: self.registry))
         policy = CommitPolicy(records=self.commit_every)
         stack.enter_context(patch.object(producer_module, "CommitPolicy", lambda: policy))
+        stack.enter_context(patch.object(producer_module, "_MOST_TOPICS", 3))
         stack.enter_context(patch.object(Output, "settle_bytes", 0))
         # What the broker has it gives at once.
         stack.enter_context(patch("millrace.kafka.continuity._TIMEOUT_S", 0.1))
