@@ -140,7 +140,8 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
     pause while what has lingered waits for an answer. Batches are bounded by bytes alone, which
     :class:`~millrace.kafka.messages.RecordWriter` counts. A batch of several records stays below what every
     topic of ours takes, even if nothing in it can be compressed; ``message.max.bytes`` leaves it to the topic
-    to refuse a single large one.
+    to refuse a single large one. The leaders of topics that it has not written yet are looked up together,
+    ``topic.metadata.refresh.fast.interval.ms`` after the first of them.
     """
     compression: dict[str, Any] = {"compression.type": settings.compression}
     if settings.compression == "zstd":
@@ -158,6 +159,7 @@ def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str,
             "batch.num.messages": 1_000_000,
             "message.max.bytes": 64 * 1024 * 1024,
             "queue.buffering.max.messages": 200_000,
+            "topic.metadata.refresh.fast.interval.ms": 10,
             "queue.buffering.max.kbytes": 64 * 1024,
         }
     )
