@@ -18,6 +18,7 @@ import io
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
@@ -315,7 +316,7 @@ class RowEncoder:
         self.tombstones = tombstones
         self.key_headers = key_headers
         self.marks = tombstones or key_headers
-        self._key_schema = plain_schema(_key_schema(table, options, self.ruled, {}))
+        self._table = table
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
@@ -383,6 +384,10 @@ class RowEncoder:
                 )
             parts.append(write(value, original))
         return b"".join(parts)
+
+    @cached_property
+    def _key_schema(self) -> Any:
+        return plain_schema(_key_schema(self._table, self._options, self.ruled, {}))
 
     def key_text(self, key: bytes) -> bytes:
         """Write a key as Debezium's headers have it: JSON, bytes in Base64."""
