@@ -1,7 +1,7 @@
 """Kafka's errors in words: :class:`BrokerError` ends the process with code 4, :class:`FencedError` with 6."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -62,26 +62,16 @@ def answer_of(future: "Future[T]", timeout_s: float) -> T:
 
     Raises :class:`StopRequestedError` where the service that this context runs was told to stop.
     """
-    waited = waiting(timeout_s)
+    stop, deadline = stop_of_service.get(), time.monotonic() + timeout_s
     while True:
         try:
-            return future.result(min(_STEP_S, timeout_s))
+            return future.result(max(0.0, min(_STEP_S, deadline - time.monotonic())))
         except TimeoutError:
-            waited()
-
-
-def waiting(timeout_s: float) -> Callable[[], None]:
-    """Give what is called now and then while an answer does not come, and raises as :func:`answer_of`."""
-    stop, deadline = stop_of_service.get(), time.monotonic() + timeout_s
-
-    def waited() -> None:
-        if stop is not None and stop.is_set():
-            raise StopRequestedError from None
-        if time.monotonic() >= deadline:
-            reason = f"no answer within {timeout_s:g} s"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
-
-    return waited
+            if stop is not None and stop.is_set():
+                raise StopRequestedError from None
+            if time.monotonic() >= deadline:
+                reason = f"no answer within {timeout_s:g} s"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)) from None
 
 
 @contextmanager

@@ -36,13 +36,6 @@ _PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 C = TypeVar("C")
 
 
-SettingsOfTopics = Callable[
-    [list[str], tuple[str, ...], Callable[[], None]], Mapping[str, dict[str, str] | tuple[int, str]]
-]
-"""Gives settings of topics, those that are named; code and text of an error in the place of a topic's. The
-last is called now and then while no answer comes, and may raise."""
-
-
 class PartitionReader(Protocol):
     """Gives the records of partition 0 of a topic that its consumer is assigned after this was made."""
 
@@ -78,10 +71,6 @@ class RecordWriter(Protocol):
 
         While there are more, a flush keeps a core busy that is better used to fill the next.
         """
-
-    @property
-    def settings(self) -> SettingsOfTopics | None:
-        """What asks for settings; None where an AdminClient must, which makes an object of each setting."""
 
     def refusals(self) -> list[tuple[str, int]]:
         """Give the topics of records that brokers refused since this was called last, each with the code."""
@@ -245,8 +234,6 @@ class _Refusals:
 
 class _Calls:
     """Writes with confluent_kafka alone."""
-
-    settings = None
 
     def __init__(self, producer: Producer, refusals: _Refusals) -> None:
         self._producer = producer

@@ -33,11 +33,10 @@ from millrace.contract import RUN, SERVICES, Topics, transactional_id
 from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
 from millrace.kafka.continuity import topic_ids
-from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated, waiting
+from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
 from millrace.kafka.read import latest_offsets
 from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
-from millrace.kafka.topics import SETTINGS, SettingsOf
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
@@ -525,17 +524,6 @@ class TransactionalProducer:
         with contextlib.suppress(KafkaException):  # what has gone wrong was said before
             self._producer.purge()
             self._producer.flush(1.0)
-
-    @property
-    def settings_of(self) -> SettingsOf | None:
-        """What asks for settings of topics, in any thread; None where an AdminClient must."""
-        ask = self._writer.settings
-        if ask is None:
-            return None
-        return lambda topics: {
-            name: found if isinstance(found, dict) else KafkaError(*found)
-            for name, found in ask(list(topics), SETTINGS, waiting(_OPEN_S)).items()
-        }
 
     # -- what may go wrong --------------------------------------------------------------------------
 

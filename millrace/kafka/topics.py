@@ -8,9 +8,8 @@ knowingly; it is no promise.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -42,18 +41,6 @@ _ROW_KEY: Final = 12 * 1024
 
 LEAST_MESSAGE_BYTES: Final = 1_048_588
 """The least max.message.bytes of a topic, Kafka's own default: room for a batch, compressed or not."""
-
-SETTINGS: Final = (
-    "message.timestamp.type",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.after.max.ms",
-    "cleanup.policy",
-    "max.message.bytes",
-)
-"""Those of a topic that matter."""
-
-SettingsOf = Callable[[Sequence[str]], Mapping[str, dict[str, str] | KafkaError]]
-"""Gives settings of topics by their names, or what Kafka says instead."""
 
 CHUNK_BYTES: Final = LEAST_MESSAGE_BYTES - _RECORD_OVERHEAD
 """What is larger than this is cut into chunks of this size, whatever the topic takes.
@@ -213,19 +200,15 @@ def ensure_topics(
 
 
 def ensure_table_topics(
-    admin: AdminClient,
-    settings: TopicsSettings,
-    ids: Mapping[str, str | None],
-    settings_of: SettingsOf | None = None,
+    admin: AdminClient, settings: TopicsSettings, ids: Mapping[str, str | None]
 ) -> dict[str, TableTopicInfo | TopicRefusedError]:
     """Create table topics that are missing, check those that exist: all of them at once.
 
-    ``ids`` has the id that a topic must have, by its name; None where it may be any. ``settings_of`` gives
-    those of :data:`SETTINGS` that topics have. What is wrong with one topic is given in its place. Raises
-    :class:`BrokerError` where Kafka cannot be reached.
+    ``ids`` has the id that a topic must have, by its name; None where it may be any. What is wrong with one
+    topic is given in its place. Raises :class:`BrokerError` where Kafka cannot be reached.
     """
     kinds = dict.fromkeys(ids, "table")
-    return _ensure(admin, settings, kinds, ids=ids, settings_of=settings_of)
+    return _ensure(admin, settings, kinds, ids=ids)
 
 
 def another_topic(name: str, *, gone: bool) -> str:
@@ -243,7 +226,6 @@ def _ensure(
     kinds: Mapping[str, str],
     *,
     ids: Mapping[str, str | None] | None = None,
-    settings_of: SettingsOf | None = None,
 ) -> dict[str, TableTopicInfo | TopicRefusedError]:
     """Create topics that are missing, check those that exist; give what they are like, or what is wrong.
 
@@ -262,7 +244,7 @@ def _ensure(
         made, hidden = _wait_for_leaders(admin, [name for name in missing if name not in refused])
         found |= made
         outcomes |= hidden
-    configs, hidden = _configs(list(found), settings_of or partial(_all_settings, admin))
+    configs, hidden = _configs(admin, list(found))
     outcomes |= hidden
     for name, description in found.items():
         if name in hidden:
@@ -408,40 +390,30 @@ def _wait_for_leaders(
 
 
 def _configs(
-    names: Sequence[str], settings_of: SettingsOf
+    admin: AdminClient, names: Sequence[str]
 ) -> tuple[dict[str, dict[str, str]], dict[str, TopicRefusedError]]:
     """Return the settings of topics. Of a new one, the broker that is asked may not have heard yet."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     deadline = time.monotonic() + _TIMEOUT_S
     found: dict[str, dict[str, str]] = {}
     hidden: dict[str, TopicRefusedError] = {}
-    while names:
-        left = []
-        for name, outcome in settings_of(names).items():
-            if not isinstance(outcome, KafkaError):
-                found[name] = outcome
-            elif outcome.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                hidden[name] = _hidden(name, outcome)
-            elif outcome.code() in _UNKNOWN and time.monotonic() <= deadline:
-                left.append(name)
-            else:
-                with translated(f"looking up the settings of {name}"):
-                    raise KafkaException(outcome)
-        names = left
-        if names:
+    while resources:
+        futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(resources)
+        resources = []
+        for resource, future in futures.items():
+            with translated(f"looking up the settings of {resource.name}"):
+                try:
+                    entries = answer_of(future, _TIMEOUT_S)
+                except KafkaException as exception:
+                    error = exception.args[0]
+                    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        hidden[resource.name] = _hidden(resource.name, error)
+                    elif error.code() not in _UNKNOWN or time.monotonic() > deadline:
+                        raise
+                    else:
+                        resources.append(resource)
+                else:
+                    found[resource.name] = {name: entry.value for name, entry in entries.items()}
+        if resources:
             time.sleep(_RETRY_S)
     return found, hidden
-
-
-def _all_settings(admin: AdminClient, names: Sequence[str]) -> dict[str, dict[str, str] | KafkaError]:
-    found: dict[str, dict[str, str] | KafkaError] = {}
-    futures: dict[ConfigResource, Future[dict[str, Any]]] = admin.describe_configs(
-        [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    )
-    for resource, future in futures.items():
-        try:
-            entries = answer_of(future, _TIMEOUT_S)
-        except KafkaException as exception:
-            found[resource.name] = exception.args[0]
-        else:
-            found[resource.name] = {name: entry.value for name, entry in entries.items()}
-    return found

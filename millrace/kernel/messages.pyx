@@ -111,7 +111,6 @@ cdef enum:
     ERROR_PURGE_QUEUE = -152
     ERROR_QUEUE_FULL = -184
     FLAG_COPY = 2
-    RESOURCE_TOPIC = 2
     VTYPE_RKT = 2
     VTYPE_PARTITION = 3
     VTYPE_VALUE = 4
@@ -202,15 +201,6 @@ ctypedef void (*TopicConfSetOpaque)(void* conf, void* opaque) noexcept nogil
 ctypedef void* (*TopicOpaque)(const void* topic) noexcept nogil
 ctypedef void* (*Produceva)(void* client, const Argument* arguments, size_t count) noexcept nogil
 ctypedef int (*ErrorCode)(const void* error) noexcept nogil
-ctypedef void* (*New)(void* client) noexcept nogil
-ctypedef void* (*ConfigResourceNew)(int kind, const char* name) noexcept nogil
-ctypedef int (*ConfigResourceSetConfig)(void* resource, const char* name, const char* value) noexcept nogil
-ctypedef void (*DestroyArray)(void** what, size_t count) noexcept nogil
-ctypedef void (*DescribeConfigs)(
-    void* client, void** resources, size_t count, const void* options, void* queue) noexcept nogil
-ctypedef void* (*QueuePoll)(void* queue, int wait_ms) noexcept nogil
-ctypedef const void* (*ResultOf)(void* event) noexcept nogil
-ctypedef const void** (*PartsOf)(const void* whole, size_t* count) noexcept nogil
 
 # Functions of librdkafka, by their names without "rd_kafka_"; "type" and "conf" are type_of and conf_of.
 cdef Version version
@@ -240,23 +230,6 @@ cdef Produceva produceva
 cdef ErrorCode error_code
 cdef TextOf error_string
 cdef Destroy error_destroy
-cdef New queue_new
-cdef ConfigResourceNew config_resource_new
-cdef ConfigResourceSetConfig config_resource_set_config
-cdef DestroyArray config_resource_destroy_array
-cdef DescribeConfigs describe_configs
-cdef QueuePoll queue_poll
-cdef ErrorCode event_error
-cdef TextOf event_error_string
-cdef ResultOf event_describe_configs_result
-cdef Destroy event_destroy
-cdef PartsOf describe_configs_result_resources
-cdef TextOf config_resource_name
-cdef ErrorCode config_resource_error
-cdef TextOf config_resource_error_string
-cdef PartsOf config_resource_configs
-cdef TextOf config_entry_name
-cdef TextOf config_entry_value
 
 
 class NotUsableError(Exception):
@@ -281,10 +254,6 @@ def load(str extension not None, int expected):
     global message_destroy, message_timestamp, message_leader_epoch, message_errstr, message_headers, header_get_all
     global default_topic_conf_dup, topic_conf_set_opaque, topic_new, topic_opaque, topic_name, topic_destroy
     global produceva, error_code, error_string, error_destroy
-    global queue_new, queue_poll, event_error, event_error_string, event_describe_configs_result, event_destroy
-    global config_resource_new, config_resource_set_config, config_resource_destroy_array, describe_configs
-    global describe_configs_result_resources, config_resource_name, config_resource_error
-    global config_resource_error_string, config_resource_configs, config_entry_name, config_entry_value
     cdef void* library = dlopen(extension.encode(), RTLD_NOW | RTLD_NOLOAD)
     if library == NULL:
         raise NotUsableError(f"{extension} is not loaded")
@@ -320,23 +289,6 @@ def load(str extension not None, int expected):
     error_code = <ErrorCode> function(library, b"error_code")
     error_string = <TextOf> function(library, b"error_string")
     error_destroy = <Destroy> function(library, b"error_destroy")
-    queue_new = <New> function(library, b"queue_new")
-    queue_poll = <QueuePoll> function(library, b"queue_poll")
-    event_error = <ErrorCode> function(library, b"event_error")
-    event_error_string = <TextOf> function(library, b"event_error_string")
-    event_describe_configs_result = <ResultOf> function(library, b"event_DescribeConfigs_result")
-    event_destroy = <Destroy> function(library, b"event_destroy")
-    describe_configs = <DescribeConfigs> function(library, b"DescribeConfigs")
-    describe_configs_result_resources = <PartsOf> function(library, b"DescribeConfigs_result_resources")
-    config_resource_new = <ConfigResourceNew> function(library, b"ConfigResource_new")
-    config_resource_set_config = <ConfigResourceSetConfig> function(library, b"ConfigResource_set_config")
-    config_resource_destroy_array = <DestroyArray> function(library, b"ConfigResource_destroy_array")
-    config_resource_name = <TextOf> function(library, b"ConfigResource_name")
-    config_resource_error = <ErrorCode> function(library, b"ConfigResource_error")
-    config_resource_error_string = <TextOf> function(library, b"ConfigResource_error_string")
-    config_resource_configs = <PartsOf> function(library, b"ConfigResource_configs")
-    config_entry_name = <TextOf> function(library, b"ConfigEntry_name")
-    config_entry_value = <TextOf> function(library, b"ConfigEntry_value")
 
 
 # -- the plugin -----------------------------------------------------------------------------------------
@@ -684,17 +636,6 @@ cdef class RecordWriter:
             windows.pop()
         return True
 
-    def settings(self, list topics not None, tuple names not None, waited):
-        """Give the values of settings by their names, of each topic; code and text of an error in their place.
-
-        ``waited`` is called now and then while no answer comes, and may raise. confluent_kafka asks for all
-        settings of a topic, and makes an object of each, and of each of its defaults.
-        """
-        cdef Handle handle = self._handle
-        if handle is None:
-            raise RuntimeError("it is closed")
-        return settings_of(handle.client, topics, names, waited)
-
     cdef void* _topic(self, Handle handle, str name) except NULL:
         """Give librdkafka's object of a topic. By name it would look through all that it has, for each record."""
         cdef void* topic
@@ -732,59 +673,6 @@ cdef int point(Memory* memory, data) except -1:
     if data is not None:
         memory.data, memory.size = PyBytes_AS_STRING(<bytes?> data), PyBytes_GET_SIZE(<bytes> data)
     return 0
-
-
-# -- settings of topics ---------------------------------------------------------------------------------
-
-cdef dict settings_of(void* client, list topics, tuple names, waited):
-    cdef Py_ssize_t index = 0
-    cdef size_t count = 0
-    cdef size_t at
-    cdef void* event = NULL
-    cdef const void** resources
-    cdef void* queue = queue_new(client)
-    cdef void** asked = <void**> calloc(len(topics) + 1, sizeof(void*))
-    found = {}
-    try:
-        for topic in topics:
-            asked[index] = config_resource_new(RESOURCE_TOPIC, PyUnicode_AsUTF8(topic))
-            index += 1
-            for name in names:
-                config_resource_set_config(asked[index - 1], PyUnicode_AsUTF8(name), b"")
-        describe_configs(client, asked, index, NULL, queue)
-        while event == NULL:
-            with nogil:
-                event = queue_poll(queue, STEP_MS)
-            if event == NULL:
-                waited()
-        if event_error(event):
-            return dict.fromkeys(topics, (event_error(event), text_of(event_error_string(event))))
-        resources = describe_configs_result_resources(event_describe_configs_result(event), &count)
-        for at in range(count):
-            found[text_of(config_resource_name(resources[at]))] = settings_in(resources[at])
-    finally:
-        if event != NULL:
-            event_destroy(event)
-        config_resource_destroy_array(asked, index)
-        free(asked)
-        queue_destroy(queue)
-    return found
-
-
-cdef object settings_in(const void* resource):
-    cdef size_t count = 0
-    cdef size_t at
-    cdef const void** entries
-    if config_resource_error(resource):
-        return config_resource_error(resource), text_of(config_resource_error_string(resource))
-    entries = config_resource_configs(resource, &count)
-    return {
-        text_of(config_entry_name(entries[at])): text_of(config_entry_value(entries[at])) for at in range(count)
-    }
-
-
-cdef str text_of(const char* text):
-    return "" if text == NULL else (<bytes> text).decode("utf-8", "replace")
 
 
 # -- what brokers refuse --------------------------------------------------------------------------------

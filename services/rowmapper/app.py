@@ -361,14 +361,7 @@ class Ports:
         """Create topics of tables unless they exist."""
         self.tick()
         found = self._wait(
-            self.pool.submit(
-                copy_context().run,
-                ensure_table_topics,
-                self.admin,
-                self.settings.topics,
-                ids,
-                self.producer.settings_of,
-            )
+            self.pool.submit(copy_context().run, ensure_table_topics, self.admin, self.settings.topics, ids)
         )
         return {
             name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome

@@ -82,38 +82,6 @@ def test_the_client_is_the_one_that_is_meant(settings: KafkaSettings, source: st
     del producer
 
 
-@needs_kernel
-def test_settings_that_are_asked_for(admin: AdminClient, settings: KafkaSettings, source_name: str) -> None:
-    """Those are the ones that an AdminClient gives among all; who waits for an answer may give up."""
-    there, missing = f"{source_name}.raw", f"{source_name}.missing"
-    ensure_topics(admin, TopicsSettings(), {there: "raw"})
-    try:
-        with TransactionalProducer(settings, source_name, "reader") as producer:
-            assert producer.settings_of is not None
-            found = producer.settings_of([there, missing])
-    finally:
-        admin.delete_topics([there])
-    error = found[missing]
-    assert isinstance(error, KafkaError)
-    assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert found[there] == {
-        "message.timestamp.type": "CreateTime",
-        "message.timestamp.before.max.ms": str(2**63 - 1),
-        "message.timestamp.after.max.ms": str(2**63 - 1),
-        "cleanup.policy": "delete",
-        "max.message.bytes": "1048588",
-    }
-
-    def give_up() -> None:
-        raise LookupError
-
-    nobody = KafkaSettings(bootstrap_servers="127.0.0.1:1")
-    _, writer = messages.open_producer(producer_config(nobody, source_name))
-    assert writer.settings is not None
-    with pytest.raises(LookupError):
-        writer.settings([there], ("cleanup.policy",), give_up)
-
-
 def test_records_come_as_they_were_written(settings: KafkaSettings, source: str) -> None:
     """Keys, values and headers empty or not there; without aborted records and the ends of transactions."""
     with TransactionalProducer(settings, source, "reader") as producer:
