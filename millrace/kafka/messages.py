@@ -81,8 +81,8 @@ def open_consumer(
 ) -> tuple[Consumer, Callable[[], PartitionReader]]:
     """Make a consumer, and what makes a reader of it, to be called before each assignment of ``topic``.
 
-    That a broker was lost, or not reached, is among the errors that a reader gives. Unless ``dated``,
-    records have their offsets for timestamps.
+    What the client says of brokers and topics, such as that one was lost, is among the errors that a reader
+    gives. Unless ``dated``, records have their offsets for timestamps.
     """
     lost: deque[KafkaError] = deque(maxlen=1)
     config = {**config, "error_cb": lost.append}
@@ -136,7 +136,7 @@ def _made(make: Callable[[dict[str, str]], C]) -> tuple[C, Any, Any]:
 
 
 def _lost(text: str) -> KafkaError:
-    """Make the error that a broker was lost: whatever the reason, the client goes on trying."""
+    """Make an error of what the client has said: whatever that is, it goes on trying."""
     return KafkaError(KafkaError._TRANSPORT, text)
 
 
@@ -179,7 +179,7 @@ class _Batches:
             self.errors.append(error)
         said, self._said = self._said, self._errors_of_links()
         if said != self._said:
-            self.errors.append(_lost("a broker was lost, or not reached"))
+            self.errors.append(_lost("a broker was lost or not reached, or a topic is not there"))
         self._served_at = time.monotonic()
 
     def close(self) -> None:
