@@ -6,6 +6,7 @@ before which something happens: :meth:`Broker.at_call`.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from bisect import bisect_left
 from concurrent.futures import Future
@@ -83,6 +84,10 @@ class Broker:
         """How often all clients have lost it and found it again; each says so when it is called next."""
         self.on_idle: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
+
+    def copy(self) -> Broker:
+        """Give one with the same topics and transactions, and without clients."""
+        return copy.deepcopy(self, {id(self._producers): []})
 
     # -- what happens to it ---------------------------------------------------------------------------
 

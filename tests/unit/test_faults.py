@@ -209,7 +209,7 @@ class World:
     def copy(self) -> Self:
         """Give another world in which all has happened that has happened in this one."""
         other = copy.copy(self)
-        other.broker = copy.deepcopy(self.broker)
+        other.broker = self.broker.copy()
         return other
 
     def run(self, name: str) -> None:
