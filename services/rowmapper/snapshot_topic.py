@@ -173,7 +173,9 @@ def _chunk(record: Record) -> tuple[int, int]:
 
 
 def end_of(
-    deserialize: EventDeserializer, record: Record, first_of: Callable[[bytes, int], Record | None]
+    deserialize: EventDeserializer,
+    record: Record,
+    first_of: Callable[[bytes, int], Record | None] = lambda _key, _offset: None,
 ) -> SourcePosition | None:
     """Say where an event ends, of which this is the last record; where that does not show, where it starts.
 
