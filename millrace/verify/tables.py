@@ -89,9 +89,12 @@ class Column:
 
     @property
     def expression(self) -> str:
-        """SQL that selects its value without loss: the server prints a FLOAT with six digits only."""
-        name = f"`{self.name.replace('`', '``')}`"
-        return f"{name}+0e0" if self.data_type == "float" else name
+        """SQL that selects its value."""
+        return self.whole(f"`{self.name.replace('`', '``')}`")
+
+    def whole(self, value: str) -> str:
+        """Give SQL for a value of its type, of which the server then prints all digits."""
+        return f"{value}+0e0" if self.data_type in ("float", "double") else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -647,8 +650,7 @@ def _fraction(column_type: str) -> int:
 
 def _default(connection: MysqlConnection, database: str, table: str, column: Column) -> Any:
     """Return what the server gave the existing rows when the column was added."""
-    name = f"`{column.name.replace('`', '``')}`"
-    expression = f"DEFAULT({name})+0e0" if column.data_type == "float" else f"DEFAULT({name})"
+    expression = column.whole(f"DEFAULT(`{column.name.replace('`', '``')}`)")
     query = f"SELECT {expression} FROM {_quoted(database, table)} LIMIT 1"  # noqa: S608 - quoted names
     if column.added:
         query = f"SELECT {column.added}"
