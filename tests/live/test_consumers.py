@@ -1,6 +1,7 @@
 """Others read row topics: the recipes of docs/consumers.md, on a table whose schema changes."""
 
 import datetime as dt
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import uuid
 from decimal import Decimal
 
 import pytest
+from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -19,6 +21,8 @@ from tests.service_process import wait_for
 from tests.shared import PROJECT
 
 from .rows_world import SERVICES, RowsWorld
+from .test_rowmapper import differences
+from .test_snapshot_images import TYPES_SESSION, every_type
 
 CHANGES = (
     "CREATE TABLE a (id INT, day DATE, price DECIMAL(8,2), kind ENUM('x','y'), PRIMARY KEY (id, day))",
@@ -46,14 +50,17 @@ def change(world, *statements):
     world.server.execute(f"USE {world.database}", *statements)
 
 
-@pytest.fixture(scope="module")
-def changed(kafka, registry, mysql, tmp_path_factory):
-    """A world whose table ``a`` has records of several schemas."""
+@pytest.fixture(scope="module", params=["mysql", pytest.param("mariadb", marks=pytest.mark.slow)])
+def changed(kafka, registry, request, tmp_path_factory):
+    """A world whose table ``a`` has records of several schemas, the others every type."""
+    server = request.getfixturevalue(request.param)
     source = f"t-consumers-{uuid.uuid4().hex[:6]}"
-    made = RowsWorld(kafka, registry, mysql, source, tmp_path_factory.mktemp(source))
+    made = RowsWorld(kafka, registry, server, source, tmp_path_factory.mktemp(source))
+    ((version,),) = server.query("SELECT VERSION()")
     with made.with_database():
         with made.services(*SERVICES):
             made.wait_for_start()
+            change(made, TYPES_SESSION, *every_type(version))
             change(made, *CHANGES)
             made.wait_for_row("done")
         yield made
@@ -96,28 +103,82 @@ def test_confluents_deserializer_reads_old_records_by_the_newest_schema(changed,
     assert [row["after"]["remark"] for row in rows] == [None, "n", "n", "r"]
 
 
-def test_java_reads_every_version(changed, registry):
-    world, java = changed, find_java(17, 21)
-    if "jdk.compiler" not in subprocess.check_output([java.program, "--list-modules"], text=True):
+def plain(value):
+    """Give a value as every reader gives it: of a union the value, of times those of UTC."""
+    match value:
+        case dict():
+            return {name: plain(each) for name, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case (str(), each):
+            return plain(each)
+        case bytearray():
+            return bytes(value)
+        case dt.datetime(tzinfo=dt.tzinfo()):
+            return value.astimezone(dt.UTC).replace(tzinfo=None)
+    return value
+
+
+def test_confluents_deserializer_reads_every_type(changed, registry):
+    """What is read here is compared with the tables, too."""
+    assert differences(changed) == {}
+    for topic in changed.table_topics():
+        messages = changed.messages(topic)
+        for part, data in ((MessageField.KEY, Message.key), (MessageField.VALUE, Message.value)):
+            expected = [plain(deserialize(changed.registry, data(message))) for message in messages]
+            assert list(map(plain, deserialized(registry, messages, part))) == expected, topic
+
+
+@pytest.fixture
+def java():
+    found = find_java(17, 21)
+    if "jdk.compiler" not in subprocess.check_output([found.program, "--list-modules"], text=True):
         pytest.skip("this Java has no compiler, which the recipe needs")
-    found = re.search(r"```java\n(.*?)```", (PROJECT / "docs" / "consumers.md").read_text(), re.DOTALL)
-    text = found[1]
-    for placeholder, value in {
+
+    def run(folder, name, replaced, *arguments):
+        """Run a recipe, the class of a name, with other values in it; give the lines that it prints."""
+        text = (PROJECT / "docs" / "consumers.md").read_text()
+        recipes = re.findall(r"```java\n(.*?)```", text, re.DOTALL)
+        (text,) = [recipe for recipe in recipes if f"class {name} " in recipe]
+        for placeholder, value in replaced.items():
+            assert text.count(placeholder) == 1
+            text = text.replace(placeholder, value)
+        program = folder / f"{name}.java"
+        program.write_text(text)
+        command = [found.program, "-cp", f"{fetch('connect-avro')}/*", program, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_java_reads_every_version(changed, registry, java):
+    world = changed
+    replaced = {
         "kafka:9092": world.settings.bootstrap_servers,
         "http://registry:8080": registry.url.removesuffix("/apis/ccompat/v7"),
         "shop.shop.orders": world.topics.table(world.database, "a"),
-    }.items():
-        assert text.count(placeholder) == 1
-        text = text.replace(placeholder, value)
-    program = world.folder / "Rows.java"
-    program.write_text(text)
-    command = [java.program, "-cp", f"{fetch('connect-avro')}/*", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    }
+    lines = java(world.folder, "Rows", replaced)
     assert [line.partition("} ")[2][0] for line in lines] == ["c", "c", "c", "u"], lines
     assert '"kind": "y"' in lines[0]
     assert '"remark": "r"' in lines[3]
+
+
+def test_java_reads_old_records_by_the_newest_schema(changed, registry, java):
+    world = changed
+    topic = world.topics.table(world.database, "a")
+    main = """
+    public static void main(String[] values) throws Exception {
+        for (var value : values) {
+            System.out.println(read("TOPIC", java.util.HexFormat.of().parseHex(value)).get("after"));
+        }
+    }
+}""".replace("TOPIC", topic)
+    values = [message.value().hex() for message in world.messages(topic)]
+    lines = java(world.folder, "Newest", {"http://registry:8081": registry.url, "\n}": main}, *values)
+    assert [json.loads(line)["remark"] for line in lines] == [None, "n", "n", "r"]
 
 
 def test_a_column_of_the_key_that_is_renamed(world, registry):

@@ -111,6 +111,21 @@ def statements(text: str) -> list[str]:
     return [statement.strip() for statement in text.split(";\n") if statement.strip()]
 
 
+TYPES_SESSION = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
+"""What the statements of :func:`every_type` need."""
+
+
+def every_type(version: str) -> list[str]:
+    """Give statements that make tables of every type that a server has, with rows."""
+    lists = {
+        "set_members": ",".join(f"'m{number}'" for number in range(64)),
+        "enum_members": ",".join(f"'e{number}'" for number in range(300)),
+    }
+    own = MARIADB if "MariaDB" in version else MYSQL
+    texts = (NUMBERS, TIMES, TEXTS.format(**lists), OTHERS, own, of_vectors(version))
+    return [statement for text in texts for statement in statements(text)]
+
+
 def logged(server: MySQL | MariaDB, connection: MysqlConnection, tables: list[str]) -> dict[str, Any]:
     """The values of the log by table, as Avro has them, and what Avro cannot hold."""
     found: dict[str, Any] = {}
@@ -155,13 +170,7 @@ def selected(connection: MysqlConnection, table: str) -> Any:
 @pytest.mark.parametrize("metadata", ["FULL", "least"])
 def test_values_are_those_of_the_log(database: MySQL | MariaDB, metadata: str) -> None:
     least = "NO_LOG" if isinstance(database, MariaDB) else "MINIMAL"
-    lists = {
-        "set_members": ",".join(f"'m{number}'" for number in range(64)),
-        "enum_members": ",".join(f"'e{number}'" for number in range(300)),
-    }
-    texts = [NUMBERS, TIMES, TEXTS.format(**lists), OTHERS]
-    texts.append(MARIADB if isinstance(database, MariaDB) else MYSQL)
-    texts.append(of_vectors(database.query("SELECT VERSION()")[0][0]))
+    ((version,),) = database.query("SELECT VERSION()")
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@GLOBAL.binlog_row_metadata")
         ((before,),) = cursor.fetchall()
@@ -170,10 +179,8 @@ def test_values_are_those_of_the_log(database: MySQL | MariaDB, metadata: str) -
         cursor.execute("CREATE DATABASE images")
         cursor.execute("USE images")
         cursor.execute("FLUSH BINARY LOGS")
-        cursor.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
-        for text in texts:
-            for statement in statements(text):
-                cursor.execute(statement)
+        for statement in (TYPES_SESSION, *every_type(version)):
+            cursor.execute(statement)
         cursor.execute("SHOW TABLES")
         tables = [name for (name,) in cursor.fetchall()]
         cursor.execute(f"SET GLOBAL binlog_row_metadata = {before}")
