@@ -331,9 +331,7 @@ class EventDeserializer:
 
     def _other_schema(self, schema: dict[str, Any]) -> Any:
         """Parse a schema once for all of its records; None if it is ours."""
-        parsing_form = fastavro.schema.to_parsing_canonical_form
-        ours = parsing_form(schema) == parsing_form(load_schema(SCHEMA_NAME))
-        return None if ours else fastavro.parse_schema(schema)
+        return None if _canonical_form(schema) == _our_form() else fastavro.parse_schema(schema)
 
     def _other_version(self, value: bytes, writer: Any) -> EventRecord:
         """Read by the writer's schema, write by ours, and read that."""
@@ -347,6 +345,14 @@ class EventDeserializer:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, reader, record)
         return self._read(out.getvalue(), 0)
+
+
+_canonical_form: Final = fastavro.schema.to_parsing_canonical_form
+
+
+@cache
+def _our_form() -> str:
+    return str(_canonical_form(load_schema(SCHEMA_NAME)))
 
 
 def _no_record(error: Exception) -> InvalidValueError:
