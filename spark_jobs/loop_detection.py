@@ -193,6 +193,9 @@ def _judged(
 
 
 def _repeats(judged: DataFrame) -> list[Repeat]:
+    # The clock of the others may have stood still meanwhile.
+    laps_s = sf.coalesce(sf.col("lap_ms") * sf.col("laps") / 1000, sf.lit(0))
+    ended = (sf.col("dated") + laps_s).cast("bigint")
     summed = (
         judged.where(sf.col("kind") != UNDECIDABLE)
         .groupBy("kind", "origin", "stream")
@@ -202,7 +205,7 @@ def _repeats(judged: DataFrame) -> list[Repeat]:
             sf.sum("bytes").alias("lap_bytes"),
             sf.max("laps").alias("laps"),
             sf.min("dated").alias("since"),
-            sf.max("last_clock").alias("until"),
+            sf.max(sf.greatest("last_clock", ended)).alias("until"),
             sf.bool_or("going").alias("going"),
             sf.max_by("lap_ms", sf.when(sf.col("lap_ms").isNotNull(), sf.col("laps"))).alias("lap_ms"),
             sf.max_by("lap_ms_at_most", sf.when(sf.col("lap_ms_at_most").isNotNull(), sf.col("laps"))).alias(

@@ -115,6 +115,7 @@ def test_what_circulates(spark: SparkSession) -> None:
     assert all(key.startswith("97:0:bin.000001:") for key in keys)
 
     assert (timed.origins, timed.lap_ms) == ([99], 6.9)
+    assert (timed.since, timed.until) == (1100, 1100)
     lap, *_ = lines_of(records_of(statements[0].log.records))["transactions"]
     assert timed.lap_bytes == lap["bytes"]
     assert timed.going
