@@ -37,6 +37,7 @@ from spark_jobs.windows.follow import Options, count_windows
 
 _HOUR: Final = 3600
 _LONGEST_S: Final = 86_400
+_OWN_CLOCK_S: Final = 3600
 _TOPIC: Final = OF_ALL_SOURCES["analytics"]
 _KEPT: Final = 1000
 """Rows that the tables of hot keys and of statements have at the most: those with most."""
@@ -144,8 +145,12 @@ def whole_transactions(found: DataFrame) -> DataFrame:
 
 
 def with_durations(transactions: DataFrame) -> DataFrame:
-    """Add ``seconds``: from the first statement to the commit at the origin, as far as the log goes."""
-    committed = sf.coalesce(sf.col("original_commit_us") / 1e6, sf.col("ended").cast("double"))
+    """Add ``seconds``: from the first statement to the commit at the origin, as far as the log goes.
+
+    Where a session sets its ``TIMESTAMP``, the times of its events say nothing about that of its commit.
+    """
+    committed, ended = sf.col("original_commit_us") / 1e6, sf.col("ended").cast("double")
+    committed = sf.when(sf.abs(committed - ended) < _OWN_CLOCK_S, committed).otherwise(ended)
     lasted = sf.greatest(committed - sf.col("started"), sf.lit(0.0))
     return transactions.withColumn("seconds", sf.when(sf.col("started").isNotNull(), lasted))
 

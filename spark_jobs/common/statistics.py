@@ -464,7 +464,7 @@ class PieceStatistics:
             self._source, offset, _raw_key(key), timestamp,
             head.header.server_id, event.thread_id or None, user, valid_text(event.database),
             printable(tables or statement.database or statement.object_type or "") or None, statement.verb,
-            shortened(printable(decode_text(text[:_STATEMENT_READ])), _LONGEST_STATEMENT),
+            shortened(printable(decode_text(text[:_STATEMENT_READ]), lines=True), _LONGEST_STATEMENT),
             event.exec_time,
         ))  # fmt: skip
         if len(self._ddl) > _MOST_STATEMENTS:

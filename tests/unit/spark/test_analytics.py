@@ -129,9 +129,10 @@ def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) ->
         transaction(2, started=None),
         transaction(3, started=100, ended=100, original_commit_us=99_000_000),
         transaction(4, started=100, ended=107),
+        transaction(5, started=100, ended=102, original_commit_us=1_700_000_000_000_000),  # SET TIMESTAMP
     ]
     found = with_durations(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("first_offset")
-    assert [row.seconds for row in found.collect()] == [1.5, None, 0.0, 7.0]
+    assert [row.seconds for row in found.collect()] == [1.5, None, 0.0, 7.0, 2.0]
 
 
 def test_the_top_breaks_ties_by_the_log(spark: SparkSession) -> None:

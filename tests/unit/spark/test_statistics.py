@@ -243,12 +243,12 @@ def test_of_large_events_the_first_rows_are_looked_at(tmp_path: Path) -> None:
 
 def test_ddl_is_listed(tmp_path: Path) -> None:
     written = RawLog()
-    text = b"ALTER TABLE orders ADD COLUMN note TEXT /* \xff */"
+    text = b"ALTER TABLE orders\n ADD COLUMN note TEXT /* \xff */"
     written.add(QueryEvent(5, 7, 0, StatusVariables(), "shop", text), timestamp=2000)
     found, _ = counted(written, tmp_path)
     (one,) = found["ddl"]
     assert (one["verb"], one["object"], one["second"], one["seconds"]) == ("ALTER", "shop.orders", 2000, 7)
-    assert one["statement"] == r"ALTER TABLE orders ADD COLUMN note TEXT /* \xff */"
+    assert one["statement"] == "ALTER TABLE orders\n ADD COLUMN note TEXT /* \\xff */"
 
 
 def test_a_transaction_that_was_abandoned_counts_once(tmp_path: Path) -> None:
