@@ -500,7 +500,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         page.section("What is not undone")
         page.table(
             ["table", "why", "changes", "a row"],
-            [(r.table, r.reason, r.rows, Code(r.key or "")) for r in outcome.reasons],
+            [(r.table, r.reason, r.rows, Code(r.key) if r.key else None) for r in outcome.reasons],
         )
     if outcome.lost:
         page.section(
@@ -509,7 +509,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         )
         page.table(
             ["table", "column", "rows", "a row"],
-            [(r.table, r.column, r.rows, Code(r.key or "")) for r in outcome.lost],
+            [(r.table, r.column, r.rows, Code(r.key) if r.key else None) for r in outcome.lost],
         )
     if outcome.statements:
         page.section("Statements that changed the tables")

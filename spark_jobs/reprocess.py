@@ -32,6 +32,7 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
+from spark_jobs.common.charts import count
 from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.files import WrittenFile, remove_others
@@ -297,6 +298,11 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     page = Report(f"Reprocessing of {', '.join(job.sources)}", job.facts)
     dead = sum(one.counters["dead_letters"] for one in outcomes.values())
     written = [file for one in outcomes.values() for file in one.files]
+    rows = f"{count(sum(file.rows for file in written))} rows were written"
+    if dead:
+        page.verdict(f"{rows}, but {count(dead)} raw events or rows could not be decoded.", "bad")
+    else:
+        page.verdict(f"{rows}: everything could be decoded.", "good")
     page.tiles(
         [
             ("raw events", sum(one.events for one in outcomes.values())),

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from millrace.contract import unescape_name
 from millrace.runtime.errors import SettingsError
 from millrace.verify.tables import Folder
+from spark_jobs.common.charts import count
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.job import Job, job_command, moment, persisted
@@ -157,6 +158,7 @@ def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Repo
     shown = ", ".join(f"{name}={value}" for name, value in told["key"].items())
     page = Report(f"History of {told['table']}, {shown}", [f"source {job.sources[0]}"])
     number = sum(told["changes"].values())
+    page.verdict(f"{count(number)} changes of the row are in the topics.", "good" if number else "doubt")
     page.tiles([("changes", number), *told["changes"].items()])
     rows: list[Row] = []
     if changes is not None:

@@ -4,15 +4,28 @@ The first screen says what was written and what is notable; each later section s
 it. Text comes from logs and is escaped by :mod:`spark_jobs.common.report`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from pyspark.sql import Row
 
-from spark_jobs.common.charts import Series, columns, count, duration, fill, legend, ranked, size, times
+from spark_jobs.common.charts import (
+    Series,
+    columns,
+    count,
+    duration,
+    fill,
+    legend,
+    ranked,
+    share,
+    short_size,
+    size,
+)
 from spark_jobs.common.job import Job, moment
-from spark_jobs.common.report import Bytes, Code, Report
+from spark_jobs.common.report import Bytes, Code, Report, Share
 from spark_jobs.common.statistics import LOOKED_AT
 
 _BARS: Final = 12
@@ -88,10 +101,10 @@ class Results:
 
 def report(job: Job, results: Results) -> Report:
     """Build the page."""
-    page = Report(f"What was written in {', '.join(job.sources)}", [_period(results), *job.facts])
-    points = list(_points(results))
-    mood = "bad" if any(one == "bad" for one, _ in points) else "doubt" if points else "good"
-    page.verdict(_headline(results), mood)
+    facts = [_headline(results), _period(results), *job.facts]
+    page = Report(f"What was written in {', '.join(job.sources)}", facts)
+    (mood, text), *others = _points(results) or [("good", "Nothing stands out.")]
+    page.verdict(text, mood)
     page.tiles(
         [
             ("rows changed", results.number_of_rows),
@@ -102,7 +115,7 @@ def report(job: Job, results: Results) -> Report:
         ]
     )
     _picture(page, results)
-    page.points(points)
+    page.points(others)
     for note in job.notes:
         page.text(note)
     _tables_section(page, results)
@@ -119,13 +132,13 @@ def report(job: Job, results: Results) -> Report:
 
 
 def lines(results: Results) -> Iterator[str]:
-    """Summarize for a terminal: what was written, the tables with most rows, notable findings."""
+    """Summarize for a terminal: what was written, the tables with most rows, findings but for the verdict."""
     yield _headline(results)
     for operations in list(results.by_table().values())[:_LINES]:
         row = next(iter(operations.values()))
         numbers = [f"{count(operations[one].rows)} {one}s" for one in _OPERATIONS if one in operations]
         yield f"  {results.table(row)}: {', '.join(numbers)}, {size(_total(operations.values(), 'bytes'))}"
-    for _, text in _points(results):
+    for _, text in _points(results)[1:]:
         yield f"  ! {text}"
 
 
@@ -151,7 +164,7 @@ def _headline(results: Results) -> str:
     if len(tables) == 1:
         changed = f"{_many(results.transactions, 'transaction')} changed {_many(rows, 'row')}"
         return f"{changed} of {database}.{table}."
-    return f"{words}; {database}.{table} has {_share(most, rows)} of them."
+    return f"{words}; {database}.{table} has {share(most, rows)} of them."
 
 
 def _busiest(results: Results) -> int:
@@ -174,7 +187,7 @@ def _picture(page: Report, results: Results) -> None:
     series = [Series(name, values.get(name, none)) for name in _OPERATIONS]
     page.section("Rows changed over time", f"Each column is {duration(results.step)}.")
     page.chart(legend(_OPERATIONS))
-    page.chart(columns("Rows changed over time", *times(starts, results.step), series))
+    page.chart(columns("Rows changed over time", starts, results.step, series))
     if results.outside:
         page.text(
             f"{_many(results.outside, 'event')} dated far away from all others, not in the chart: "
@@ -184,10 +197,13 @@ def _picture(page: Report, results: Results) -> None:
         page.text(f"{count(results.undated)} events have the timestamp 0 and are left out of the chart.")
 
 
-def _points(results: Results) -> Iterator[tuple[str, str]]:
-    """Say what an administrator should know at once."""
-    yield from _points_of_tables(results)
-    yield from _points_of_transactions(results)
+def _points(results: Results) -> list[tuple[str, str]]:
+    """Say what an administrator should know at once, the worst first."""
+    points = (_points_of_tables, _points_of_transactions, _points_of_times)
+    return sorted(chain.from_iterable(find(results) for find in points), key=lambda point: point[0] != "bad")
+
+
+def _points_of_times(results: Results) -> Iterator[tuple[str, str]]:
     for row in results.lag:
         if row.p99 is not None and row.p99 > _LATE_MS:
             late = f"{_seconds(row.p99)} or more after the commit there"
@@ -210,12 +226,13 @@ def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
     looked, unchanged = _total(results.tables, "looked"), _total(results.tables, "unchanged")
     if looked and unchanged / looked >= _MANY_UNCHANGED:
         worst = max(results.tables, key=lambda row: row.unchanged)
-        share = _share(unchanged, looked)
-        yield "doubt", f"{share}of updated rows did not change, most in {results.table(worst)}."
+        yield (
+            "doubt",
+            f"{share(unchanged, looked)} of updated rows did not change, most in {results.table(worst)}.",
+        )
     whole, needed = _total(results.tables, "image_bytes"), _total(results.tables, "needed_bytes")
     if whole > _MANY_BYTES // 100 and needed / whole < _LITTLE_NEEDED:
-        share = _share(whole - needed, whole)
-        text = f"{share} of the bytes of updated rows are columns that did not change"
+        text = f"{share(whole - needed, whole)} of the bytes of updated rows are columns that did not change"
         yield "doubt", f"{text}; binlog_row_image = MINIMAL leaves them out, also from row topics."
     if results.deletes and results.deletes[0].rows >= _STORM:
         row = results.deletes[0]
@@ -349,18 +366,20 @@ def _updates_section(page: Report, results: Results) -> None:
         "How many updated rows did not change, and how much of their images was needed: the key "
         f"before, and what changed after. {_sampled()}",
     )
-    changed: dict[_Name, list[Row]] = {}
+    changed: dict[_Name, Counter[str]] = {}
     for row in results.columns:
-        changed.setdefault((row.source, row.database, row.table), []).append(row)
+        changed.setdefault((row.source, row.database, row.table), Counter())[row.name] += row.changed
     page.table(
         ["table", "rows examined", "not changed", "share", "images", "needed", "columns changed most"],
         [
             (
-                results.table(row), row.looked, row.unchanged, _share(row.unchanged, row.looked),
-                Bytes(row.image_bytes), _share(row.needed_bytes, row.image_bytes),
+                results.table(row), row.looked, row.unchanged, Share(row.unchanged, row.looked),
+                Bytes(row.image_bytes), Share(row.needed_bytes, row.image_bytes),
                 ", ".join(
-                    f"{one.name} {_share(one.changed, row.looked)}"
-                    for one in changed.get((row.source, row.database, row.table), ())[:6]
+                    f"{name} {share(number, row.looked)}"
+                    for name, number in changed.get(
+                        (row.source, row.database, row.table), Counter[str]()
+                    ).most_common(6)
                 ) or None,
             )
             for row in rows[:50]
@@ -404,7 +423,7 @@ def _replication_section(page: Report, results: Results) -> None:
             [
                 (
                     row.source, row.transactions, row.groups, row.transactions / row.groups, row.largest,
-                    row.alone, _share(row.alone, row.transactions),
+                    row.alone, Share(row.alone, row.transactions),
                 )
                 for row in results.commit_groups
             ],
@@ -443,12 +462,12 @@ def _bytes_section(page: Report, results: Results) -> None:
         "Bytes of the log over time", f"Each column is {duration(results.step)}; {most} a second at the peak."
     )
     series = [Series("bytes", values["bytes"])]
-    page.chart(columns("Bytes of the log over time", *times(starts, results.step), series))
+    page.chart(columns("Bytes of the log over time", starts, results.step, series, short_size))
 
 
 def _events_section(page: Report, results: Results) -> None:
     page.section("Events by type")
-    shown = results.types[:_BARS]
+    shown = sorted(results.types, key=lambda row: -row.bytes)[:_BARS]
     labels = [("", row.type) for row in shown]
     page.chart(ranked("Bytes by type", labels, [Series("bytes", [row.bytes for row in shown])], size))
     page.table(
@@ -467,10 +486,6 @@ def _sampled() -> str:
 
 def _many(number: int, one: str) -> str:
     return f"{count(number)} {one}{'' if number == 1 else 's'}"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def _seconds(milliseconds: float) -> str:

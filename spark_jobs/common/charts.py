@@ -6,6 +6,7 @@ classes ``axis`` and ``grid``; so a chart follows the page's light or dark schem
 """
 
 import html
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,6 @@ _STEPS: Final = [
     *(n * unit for unit in (1, _MINUTE) for n in (1, 2, 5, 10, 15, 30)),
     *(n * 3600 for n in (1, 2, 3, 6, 12)),
 ]
-_UNITS: Final = [(_DAY, "d"), (3600, "h"), (_MINUTE, "min"), (1, "s")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,29 @@ def size(value: float) -> str:
     return f"{value:,.1f} TB"
 
 
+def share(part: float, whole: float) -> str:
+    """Return a part of a whole in words: ``12 %``."""
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def _short(value: int) -> str:
+    """Return a number for an axis: ``200 k``."""
+    for divisor, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= divisor:
+            return f"{value / divisor:g} {unit}"
+    return str(value)
+
+
+def short_size(value: int) -> str:
+    """Return a number of bytes for an axis: ``200 kB``."""
+    number, _, unit = _short(value).partition(" ")
+    return f"{number} {unit}B"
+
+
 def ticks(highest: int) -> list[int]:
-    """Return round values from 0 up to the first that is not below ``highest``, about four of them."""
+    """Return round values from 0 up to the first that is not below ``highest``, six of them at most."""
     step = 1
-    while step * 4 < highest:
+    while step * 5 < highest:
         step = _next_round(step)
     return [step * n for n in range(-(-max(highest, 1) // step) + 1)]
 
@@ -138,9 +157,21 @@ def times(starts: Sequence[int], step: int) -> tuple[list[str], list[str]]:
     clock = "%H:%M:%S" if step < _MINUTE else "%H:%M"
     label = "%Y-%m-%d" if step >= _DAY else f"%m-%d {clock}" if days_matter else clock
     tip = "%Y-%m-%d" if step >= _DAY else f"%Y-%m-%d {clock}"
-    wide = next(f", {step // size:,} {unit}" for size, unit in _UNITS if step % size == 0)
     moments = [datetime.fromtimestamp(start, UTC) for start in starts]
-    return [moment.strftime(label) for moment in moments], [moment.strftime(tip) + wide for moment in moments]
+    return (
+        [moment.strftime(label) for moment in moments],
+        [f"{moment.strftime(tip)}, {duration(step)}" for moment in moments],
+    )
+
+
+def _labelled(starts: Sequence[int], step: int, most: int) -> list[int]:
+    """Give the places of the columns that begin at round times, at most so many of them."""
+    least = step * len(starts) / most
+    apart = next((one for one in _STEPS if one >= least and one % step == 0), None)
+    if apart is None:
+        days = max(step, _DAY)
+        apart = days * max(1, math.ceil(least / days))
+    return [place for place, start in enumerate(starts) if start % apart == 0]
 
 
 def legend(names: Sequence[str]) -> str:
@@ -151,42 +182,51 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="legend" aria-hidden="true">{items}</ul>'
 
 
-def columns(title: str, labels: Sequence[str], tips: Sequence[str], series: Sequence[Series]) -> str:
-    """Return a chart of stacked columns; about ten labels are written, a mark shows its column's tip.
+def columns(
+    title: str,
+    starts: Sequence[int],
+    step: int,
+    series: Sequence[Series],
+    write: Callable[[int], str] = _short,
+) -> str:
+    """Return a chart of stacked columns over time; ``write`` words the values of the axis.
 
-    It comes in two widths, of which the page shows the one that fits.
+    The columns begin at ``starts`` and are ``step`` seconds wide. The chart comes in two widths, of which the
+    page shows the one that fits.
     """
     charts = "".join(
-        _columns(title, labels, tips, series, *form)
-        for form in ((_WIDTH, 10, "wide"), (_NARROW, 3, "narrow"))
+        _columns(title, starts, step, series, write, *form)
+        for form in ((_WIDTH, 10, "wide"), (_NARROW, 4, "narrow"))
     )
     return f"<div>{charts}</div>"
 
 
 def _columns(  # noqa: PLR0917 - a chart, and its form
     title: str,
-    labels: Sequence[str],
-    tips: Sequence[str],
+    starts: Sequence[int],
+    step: int,
     series: Sequence[Series],
+    write: Callable[[int], str],
     across: int,
     most: int,
     form: str,
 ) -> str:
+    labels, tips = times(starts, step)
     totals = [sum(column) for column in zip(*(s.values for s in series), strict=True)]
     marks = ticks(max(totals, default=1))
     scale = _COLUMN_AREA / marks[-1]
     bottom = _TOP + _COLUMN_AREA
     slot = (across - _LEFT) / max(len(labels), 1)
     width = min(max(slot * 0.86, 1.0), 48.0)
-    parts = [_axis(mark, bottom - mark * scale, across) for mark in marks]
+    parts = [_axis(write(mark), bottom - mark * scale, across) for mark in marks]
     for i, tip in enumerate(tips):
         left, top = _LEFT + i * slot + (slot - width) / 2, float(bottom)
         for n, one in enumerate(series):
             if value := one.values[i]:
                 top -= value * scale
                 parts.append(_rect((left, top), width, value * scale, n, f"{tip}: {one.name} {count(value)}"))
-    for i in range(0, len(labels), max(1, -(-len(labels) // most))):
-        place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 18}"'
+    for i in _labelled(starts, step, most):
+        place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 20}"'
         parts.append(f'<text class="axis" {place} text-anchor="middle">{escape(labels[i])}</text>')
     return _svg(title, bottom + _BOTTOM, parts, across, form)
 
@@ -234,18 +274,9 @@ def _rect(place: tuple[float, float], width: float, height: float, series: int, 
     return f'<rect {box} fill="{_colour(series)}"><title>{escape(tip)}</title></rect>'
 
 
-def _axis(value: int, y: float, across: int) -> str:
+def _axis(text: str, y: float, across: int) -> str:
     line = f'<line class="grid" x1="{_LEFT}" x2="{across}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return (
-        f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>'
-    )
-
-
-def _short(value: int) -> str:
-    for divisor, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
-        if value >= divisor:
-            return f"{value / divisor:g} {unit}"
-    return str(value)
+    return f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
 
 
 def _colour(series: int) -> str:

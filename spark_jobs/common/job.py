@@ -206,6 +206,8 @@ class Job:
         self._publish({**head, **told, "run": self.run})
         local = local_path(self.output)
         shown = self.folder if local is None else self.output
+        if verdict is not None:
+            self.steps.say(verdict)
         self.steps.say(f"report in {shown}/report.html, figures in {shown}/summary.json")
         if local is not None:
             self._write_index(local.absolute().parent)

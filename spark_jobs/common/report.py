@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from spark_jobs.common.charts import count, escape, size
+from spark_jobs.common.charts import count, escape, share, size
 
 GENERATOR: Final = '<meta name="generator" content="Millrace">'
 """The contents of the head of each page."""
@@ -23,8 +23,10 @@ _AT_DOT: Final = re.compile(r"(?<=\w)\.(?=[^\W\d])")
 _STYLE: Final = (_FOLDER / "report.css").read_text(encoding="utf-8")
 _SCRIPT: Final = (_FOLDER / "report.js").read_text(encoding="utf-8")
 
-_UNBROKEN: Final = 28
-"""Up to this length, what is in a fixed-width font stays on one line."""
+_AT_COLON: Final = re.compile(r"[:,](?=\S)")
+_RUN: Final = re.compile(r"[^\s:,-]+")
+_LONG_RUN: Final = 20
+"""Text in a fixed-width font is broken between its parts, unless one of them is longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,19 @@ class Bytes:
     """A number of bytes, shown with its unit and sorted by value."""
 
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a whole, shown in percent and sorted by it."""
+
+    part: float
+    whole: float
+
+    @property
+    def markup(self) -> str:
+        """Write it into a page."""
+        return share(self.part, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +58,12 @@ class Code:
     @property
     def markup(self) -> str:
         """Write it into a page."""
-        unbroken = ' class="unbroken"' if len(self.text) <= _UNBROKEN else ""
-        return f"<code{unbroken}>{escape(self.text)}</code>"
+        anywhere = any(len(run) > _LONG_RUN for run in _RUN.findall(self.text))
+        markup = escape(self.text)
+        if " " not in self.text:
+            markup = _AT_COLON.sub(r"\g<0><wbr>", markup)
+        named = ' class="long"' if anywhere else ""
+        return f"<code{named}>{markup}</code>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +92,8 @@ class Mood:
         return f'<span class="{escape(self.mood)}">{escape(self.text)}</span>'
 
 
-Cell = str | int | float | Bytes | Code | Link | Mood | None
+_NUMBER: Final = int | float | Bytes | Share
+Cell = str | int | float | Bytes | Share | Code | Link | Mood | None
 
 
 class Report:
@@ -133,7 +153,7 @@ class Report:
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, folded: str = "") -> None:
         """Add a table that sorts on a click on a heading; with ``folded``, under a line of that text."""
-        numeric = [any(isinstance(row[i], int | float | Bytes) for row in rows) for i in range(len(headings))]
+        numeric = [any(isinstance(row[i], _NUMBER) for row in rows) for i in range(len(headings))]
         head = "".join(
             f'<th scope="col"{_number_class(number)}><button type="button">{escape(name)}</button></th>'
             for name, number in zip(headings, numeric, strict=True)
@@ -187,6 +207,8 @@ def _number_class(number: bool) -> str:
 def _cell(value: Cell, number: bool, heading: str) -> str:
     if isinstance(value, Bytes):
         exact = f' title="{count(value.value)} bytes" data-value="{value.value}"'
+    elif isinstance(value, Share):
+        exact = f' data-value="{value.part / value.whole if value.whole else 0}"'
     elif isinstance(value, int | float):
         exact = f' data-value="{value}"'
     else:
@@ -201,7 +223,7 @@ def _text(value: Cell) -> str:
             return '<span class="dim">&ndash;</span>'
         case Bytes():
             return size(value.value)
-        case Code() | Link() | Mood():
+        case Share() | Code() | Link() | Mood():
             return value.markup
         case int():
             return count(value)

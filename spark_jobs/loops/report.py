@@ -135,7 +135,7 @@ def _keys(findings: Findings, number: int) -> list[str]:
 
 def report(job: Job, findings: Findings) -> Report:
     """Build the page."""
-    page = Report("Loop detection", [", ".join(job.sources)])
+    page = Report(f"Loop detection in {', '.join(job.sources)}", ["; ".join(job.facts)])
     _, text, mood = verdict(findings)
     page.verdict(text, mood)
     missing = max((one.transactions for one in findings.incidents if one.kind in _LACKING), default=0)
@@ -157,7 +157,7 @@ def report(job: Job, findings: Findings) -> Report:
     if len(findings.incidents) > _SHOWN:
         page.text(f"The {_SHOWN} worst; all {len(findings.incidents)} are in the table incidents.")
     _presence(page, findings)
-    _members(page, job, findings)
+    _members(page, findings)
     if findings.undecidable:
         _undecidable(page, findings)
     return page
@@ -202,11 +202,11 @@ def _ids(own: Sequence[int]) -> str:
 
 def _incident(page: Report, number: int, incident: Incident, keys: Sequence[str]) -> None:
     page.section(f"{number}. {incident.kind[0].upper()}{incident.kind[1:]}")
-    page.verdict(", ".join(incident.members), "doubt" if incident.severity == DOUBT else "bad")
-    page.text(incident.what)
+    page.points([("doubt" if incident.severity == DOUBT else "bad", incident.what)])
     page.facts(
         [
             ("severity", incident.severity),
+            ("members", ", ".join(incident.members)),
             ("since", _time(incident.since)),
             ("until", "still circulating" if incident.going else _time(incident.until)),
             ("origin", ", ".join(f"server {origin}" for origin in incident.origins)),
@@ -281,9 +281,9 @@ def _times(times: int, *, differs: bool) -> Cell:
     return "not" if not times else "once" if times == 1 else "twice" if times < _MANY else "more often"
 
 
-def _members(page: Report, job: Job, findings: Findings) -> None:
+def _members(page: Report, findings: Findings) -> None:
     facts = findings.facts
-    page.section("Members and origins", f"What was read: {'; '.join(job.facts)}.")
+    page.section("Members and origins")
     page.table(
         ["member", "epoch", "server id", "version", "transactions", "last"],
         [

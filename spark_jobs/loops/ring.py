@@ -11,14 +11,14 @@ from typing import Final
 
 from spark_jobs.common.charts import escape
 
-_WIDTH, _HEIGHT = 420, 310
-_FLAT: Final = (85, 140)
-"""Top and height of the drawing where two members lie side by side."""
-
-_CENTRE: Final = (_WIDTH / 2, _HEIGHT / 2)
+_WIDTH: Final = 420
+_CENTRE: Final = (_WIDTH / 2, 155.0)
 _RADIUS: Final = (140, 108)
 _NODE: Final = 21
 _NAME: Final = 20
+_EDGE: Final = 46
+_LOOP: Final = 80
+"""How far a member with its name, and a link from one to itself, reach from its centre."""
 _HEAD: Final = 11
 _BEND: Final = 0.13
 _MOST: Final = 24
@@ -50,13 +50,17 @@ def draw(
     for start, end in dict.fromkeys([*ways, *sorted(strong)]):
         if start in places and end in places:
             parts.append(_way(places[start], places[end], (start, end) in strong, f"{start} to {end}"))
+    entry = places.get(path[0]) if path else None
     if origin:
-        parts.append(_orphan(origin, places.get(path[0]) if path else None))
+        parts.append(_orphan(origin, entry))
     parts += [_member(name, text, places[name], (marks or {}).get(name, "")) for name, text in shown]
-    flat = len(shown) == 2 and not origin and all(start != end for start, end in ways)
-    top, height = _FLAT if flat else (0, _HEIGHT)
+    heights = [y for _, y in places.values()]
+    if origin:
+        heights.append(_orphan_place(entry)[1])
+    top = min(heights) - (_LOOP if any(start == end for start, end in {*ways, *strong}) else _EDGE)
+    box = f"0 {top:.0f} {_WIDTH} {max(heights) + _EDGE - top:.0f}"
     return (
-        f'<svg class="ring" viewBox="0 {top} {_WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+        f'<svg class="ring" viewBox="{box}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
     )
 
@@ -123,10 +127,15 @@ def _member(name: str, text: str, place: Point, mood: str) -> str:
     )
 
 
+def _orphan_place(entry: Point | None) -> Point:
+    """Give the middle of the ring, beside it where a member is there, below it if there is no entry."""
+    if entry is None:
+        return _CENTRE[0], _CENTRE[1] + 96
+    return (_CENTRE[0] - 110, _CENTRE[1]) if entry == _CENTRE else _CENTRE
+
+
 def _orphan(text: str, entry: Point | None) -> str:
-    x, y = _CENTRE
-    if entry is None or entry == _CENTRE:
-        x, y = _CENTRE[0], _CENTRE[1] + 96
+    x, y = _orphan_place(entry)
     line = ""
     if entry is not None:
         length = hypot(entry[0] - x, entry[1] - y) or 1

@@ -73,7 +73,10 @@ def incident() -> Results:
         outside=3,
         events=10,
         transactions=4,
-        types=[Row(type="XID_EVENT", events=4, bytes=124)],
+        types=[
+            Row(type="XID_EVENT", events=4, bytes=124),
+            Row(type="WRITE_ROWS_EVENT", events=1, bytes=5000),
+        ],
         rows=[
             rows(EVIL, LONG, "insert", 500),
             rows(HEBREW, "\u202eevil", "delete", 400),
@@ -82,7 +85,11 @@ def incident() -> Results:
         largest=[transaction(rows=2_000_000)],
         longest=[transaction(seconds=3600.0)],
         tables=[looked(EVIL, LONG, "id"), looked("db", "log", "", 40), looked(HEBREW, "\u202eevil", None)],
-        columns=[Row(source="shop", database="db", table="log", ordinal=0, name=EVIL, changed=60)],
+        columns=[
+            Row(source="shop", database="db", table="log", ordinal=0, name=EVIL, changed=40),
+            Row(source="shop", database="db", table="log", ordinal=0, name="other", changed=50),
+            Row(source="shop", database="db", table="log", ordinal=1, name=EVIL, changed=20),
+        ],
         hot_keys=[Row(source="shop", database="db", table="log", key=EVIL, changes=12)],
         statements=[Row(database="db", statement=EVIL, executions=5, rows=9, bytes=90, seconds=0)],
         number_of_ddl=300,
@@ -115,10 +122,12 @@ def test_what_stands_out_is_said_first() -> None:
     words = "".join(check_self_contained(markup).words)
     first = words[: words.index("Tables")]
     assert "Each column is 1 s; 50 bytes a second at the peak." in words
+    assert words.index("WRITE_ROWS_EVENT") < words.index("XID_EVENT")
+    assert f"{EVIL} 60 %, other 50 %" in words
     for text in (
         "4 transactions changed 1,200 rows in 3 tables",
         "Rows of 1 table without a primary key were updated or deleted, 300 of db.log",
-        "of updated rows did not change, most in db.log",
+        "13 % of updated rows did not change, most in db.log",
         "50,000 rows of",
         "The largest transaction changed 2,000,000 rows",
         "The longest transaction was open for 3,600.0 s",
@@ -127,7 +136,11 @@ def test_what_stands_out_is_said_first() -> None:
     ):
         assert text in first, text
     assert '<p class="verdict bad">' in markup
-    assert len([line for line in lines(incident()) if line.startswith("  ! ")]) == 7
+    told = [line for line in lines(incident()) if line.startswith("  ! ")]
+    assert len(told) == 6
+    assert "was committed 40.0 s or more after" in told[0]  # what is bad first
+    verdict = "Rows of 1 table without a primary key were updated or deleted"
+    assert str(report(cast("Job", _Job()), incident()).result).startswith(f"('{verdict}")
 
 
 def test_nothing_stands_out_where_nothing_does() -> None:

@@ -12,13 +12,14 @@ from spark_jobs.common.charts import (
     fill,
     legend,
     ranked,
+    short_size,
     size,
     ticks,
     times,
     usual_span,
 )
 
-MINUTE, DAY = 60, 86_400
+MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
 @pytest.mark.parametrize(
@@ -27,9 +28,9 @@ MINUTE, DAY = 60, 86_400
         (0, [0, 1]),
         (1, [0, 1]),
         (4, [0, 1, 2, 3, 4]),
-        (9, [0, 5, 10]),
+        (9, [0, 2, 4, 6, 8, 10]),
         (17, [0, 5, 10, 15, 20]),
-        (2100, [0, 1000, 2000, 3000]),
+        (2100, [0, 500, 1000, 1500, 2000, 2500]),
     ],
 )
 def test_ticks_are_round_and_reach_the_highest(highest: int, expected: list[int]) -> None:
@@ -85,7 +86,7 @@ def test_gaps_are_filled() -> None:
 
 def test_nothing_to_show() -> None:
     assert fill({}, MINUTE) == ([], {})
-    ET.fromstring(columns("none", [], [], []))
+    ET.fromstring(columns("none", [], 1, []))
 
 
 def test_times_say_the_day_only_where_it_matters() -> None:
@@ -99,21 +100,40 @@ def test_times_say_the_day_only_where_it_matters() -> None:
 
 
 def test_columns_stack_to_their_total() -> None:
-    chart = columns("x", ["10:00"], ["10:00"], [Series("a<b", [3]), Series("c", [1])])
+    chart = columns("x", [10 * HOUR], MINUTE, [Series("a<b", [3]), Series("c", [1])])
     marks = list(ET.fromstring(chart).iter("rect"))
     heights = [float(mark.attrib["height"]) for mark in marks]
     assert heights[0] == pytest.approx(3 * heights[1], rel=0.01)
     assert float(marks[0].attrib["y"]) == pytest.approx(float(marks[1].attrib["y"]) + heights[1], abs=0.2)
-    assert marks[0].findtext("title") == "10:00: a<b 3"
+    assert marks[0].findtext("title") == "1970-01-01 10:00, 1 min: a<b 3"
 
 
 def test_more_series_than_colours() -> None:
     names = [f"series {n}" for n in range(12)]
     ET.fromstring(legend(names))
-    ET.fromstring(columns("x", ["a"], ["a"], [Series(name, [1]) for name in names]))
+    ET.fromstring(columns("x", [0], 1, [Series(name, [1]) for name in names]))
 
 
-HOUR = 3600
+@pytest.mark.parametrize(
+    ("first", "number", "step", "labels"),
+    [
+        (16 * MINUTE, 60, MINUTE, "00:20 00:30 00:40 00:50 01:00 01:10 00:30 00:45 01:00 01:15"),
+        (0, 2, 1, "00:00:00 00:00:01 00:00:00 00:00:01"),
+        (0, 60, 2, "00:00:00 00:00:30 00:01:00 00:01:30 00:00:00 00:00:30 00:01:00 00:01:30"),
+        (0, 25, DAY, ("1970-01-01 1970-01-04 1970-01-07 1970-01-10 1970-01-13 1970-01-16 1970-01-19 "
+        "1970-01-22 1970-01-25 1970-01-01 1970-01-08 1970-01-15 1970-01-22")),
+    ],
+)  # fmt: skip
+def test_labels_are_at_round_times(first: int, number: int, step: int, labels: str) -> None:
+    """In the wide form and in the narrow one."""
+    starts = range(first, first + number * step, step)
+    chart = ET.fromstring(columns("x", starts, step, [Series("a", [1] * number)]))
+    assert " ".join(str(text.text) for text in chart.iter("text") if len(str(text.text)) > 1) == labels
+
+
+def test_an_axis_of_bytes_has_their_unit() -> None:
+    chart = ET.fromstring(columns("x", [0], 1, [Series("a", [2_000_000])], short_size))
+    assert [text.text for text in chart[0].iter("text")][:3] == ["0 B", "500 kB", "1 MB"]
 
 
 @pytest.mark.parametrize(

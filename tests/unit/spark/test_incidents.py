@@ -235,7 +235,9 @@ def test_the_page_shows_hostile_names_as_text() -> None:
     evil = loop(0, tables=[f"{EVIL}.{EVIL}"], lap_ms=50, lap_bytes=1200)
     found = find_incidents(Facts(streams, ring, repeats=[evil], passed=passed))
     job = SimpleNamespace(sources=[EVIL], facts=[EVIL], notes=[EVIL])
-    page = check_self_contained(report(job, findings(found, EVIL)).html(EVIL))  # type: ignore[arg-type]
+    made = report(job, findings(found, EVIL))  # type: ignore[arg-type]
+    assert made.result == ("One incident: loop.", "bad")
+    page = check_self_contained(made.html(EVIL))
     assert page.elements.count("script") == 1
     words = "".join(page.words)
     assert words.count(EVIL) > 10

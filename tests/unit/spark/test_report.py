@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from spark_jobs.common.charts import SERIES_COLOURS, Series, ranked
-from spark_jobs.common.report import Bytes, Code, Report
+from spark_jobs.common.report import Bytes, Code, Report, Share
 
 VOID = {"wbr", "meta", "br", "img", "link", "input", "hr"}
 EVIL = '<script>alert("x")</script>&'
@@ -89,6 +89,23 @@ def test_a_name_of_a_table_is_broken_at_its_dot() -> None:
     page = report.html("")
     assert "shop.<wbr>order_items" in page
     assert ">8.0.15<" in page
+
+
+def test_a_key_is_broken_between_its_parts() -> None:
+    report = Report("keys", [])
+    report.table(["key"], [[Code("1:0:mysql-bin.000005:2718603")], [Code(f"x:{'y' * 64}")]])
+    page = report.html("")
+    assert "<code>1:<wbr>0:<wbr>mysql-bin.000005:<wbr>2718603</code>" in page
+    assert '<code class="long">x:<wbr>y' in page
+
+
+def test_shares_are_numbers() -> None:
+    report = Report("shares", [])
+    report.table(["share"], [[Share(1, 8)], [Share(0, 0)]])
+    page = report.html("")
+    assert re.findall(r'<td class="number" data-value="([^"]*)".*?<bdi dir="ltr">(.*?)</bdi>', page) == [
+        ("0.125", "12 %"), ("0", "-"),
+    ]  # fmt: skip
 
 
 def test_every_colour_has_a_light_and_a_dark_form() -> None:

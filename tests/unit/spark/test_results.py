@@ -11,8 +11,11 @@ from spark_jobs.common.report import Report
 
 
 class Steps:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
     def say(self, text: str) -> None:
-        pass
+        self.said.append(text)
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +91,11 @@ def test_results_of_an_earlier_version_give_way(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
     finish(a_run(tmp_path, "1"))
     assert found(tmp_path) == ["1"] * 4
+
+
+def test_the_verdict_is_said(tmp_path: Path) -> None:
+    job = a_run(tmp_path, "1")
+    report = Report("title", [])
+    report.verdict("One incident: loop.", "bad")
+    job.finish({}, report)
+    assert cast("Steps", job.steps).said[0] == "One incident: loop."
