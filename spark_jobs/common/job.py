@@ -60,6 +60,9 @@ T = TypeVar("T")
 
 _LONGEST_NAME: Final = 200
 
+_AT_THE_OTHER_END: Final = {("--from", "latest"): sys.maxsize, ("--to", "earliest"): 0}
+"""Offsets, from which and up to which there is nothing."""
+
 _KEPT: Final = "kept"
 """Folder in that of a run for what is computed once and used several times."""
 
@@ -368,6 +371,8 @@ def job_command(
 
 
 def _bound(option: str, text: str) -> Bound:
+    if (option, text) in _AT_THE_OTHER_END:
+        return _AT_THE_OTHER_END[option, text]
     try:
         return parse_bound(text)
     except ValueError:

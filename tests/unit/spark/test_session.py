@@ -1,6 +1,7 @@
 """What a job takes from its settings before Spark runs: cores, memory, where its input begins, its folder."""
 
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, cast
 
@@ -149,6 +150,12 @@ def test_what_becomes_of_kafka_is_told(
 def test_what_is_no_bound(text: str) -> None:
     with pytest.raises(ValueError):
         parse_bound(text)
+
+
+def test_the_ends_of_a_topic() -> None:
+    """Nothing is read from its latest record on, or up to its earliest."""
+    assert [_bound("--from", "earliest"), _bound("--to", "latest")] == [None, None]
+    assert [_bound("--from", "latest"), _bound("--to", "earliest")] == [sys.maxsize, 0]
 
 
 def test_the_name_of_a_place_to_start_a_job_at() -> None:
