@@ -302,19 +302,6 @@ SERVERS = [
         ),
     ),
     *of(
-        log_checks.net_write_timeout,
-        (
-            server(
-                net_write_timeout="5",
-                answers={
-                    "SET SESSION net_write_timeout = 600": [],
-                    "SELECT @@SESSION.net_write_timeout": [{"value": 600}],
-                },
-            ),
-            "ok: 600 s for the reader, 5 s for others",
-        ),
-    ),
-    *of(
         log_checks.max_allowed_packet,
         (server(max_allowed_packet="4194304"), "warning: …is 4194304 bytes:… → …=1073741824…"),
     ),
