@@ -590,7 +590,7 @@ def restarts(made, random, stores):
     made.run()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(random=st.randoms(use_true_random=False))
 def test_model(random, tmp_path_factory):
     """Every value is what the row truly has, and killing, moving and losing the store changes no byte."""
@@ -620,6 +620,7 @@ def check(found, truth):
                 assert told == {name: value for name, value in zip(NAMES, row, strict=True) if name in told}
 
 
+@settings(max_examples=40)
 @given(random=st.randoms(use_true_random=False))
 def test_model_of_a_snapshot(random, tmp_path_factory):
     """What is published for a chunk is the row where the stream stands, and what is learnt is never wrong."""
