@@ -114,7 +114,7 @@ def settings(address: str, source: str, **others: str) -> dict[str, str]:
 ANSWERS = [be_silent, answer_garbage, answer_huge, answer_http, close]
 
 
-@pytest.mark.parametrize(("answer", "service"), zip(ANSWERS, cycle(SERVICES), strict=False))
+@pytest.mark.parametrize(("answer", "service"), [*zip(ANSWERS, cycle(SERVICES), strict=False)])
 def test_no_broker_in_time(answer: Callable[[socket.socket], None], service: str) -> None:
     with listener(answer) as (address, came):
         environment = settings(address, "shop", MILLRACE_KAFKA_CONNECT_TIMEOUT_S="1")
