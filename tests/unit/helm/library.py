@@ -1,15 +1,12 @@
-"""``python library.py LIBRARY CHART``: ``helm template`` with Helm's code as a library, again and again.
+"""``python library.py LIBRARY RELEASE CHART NAMESPACE``: ``helm template`` with Helm's code as a library.
 
-Each line of standard input is a release, a namespace and values, each line of standard output what Helm made
-of them and what it said, all as JSON. The library is that of the Maven artifact ``com.marcnuri.helm-java``,
-the functions and structures are those of the header beside it. It runs in a process of its own, since the
-runtime of Go takes over the signals of the one that loads it.
+Values are read from standard input. The library is that of the Maven artifact ``com.marcnuri.helm-java``; the
+functions and structures are those of the header beside it. It runs in a process of its own, since the runtime
+of Go takes over the signals of the one that loads it.
 """
 
 import ctypes
-import json
 import sys
-import tempfile
 
 KUBERNETES = b"v1.36.0"
 """What the chart is rendered for; the library would take a version that is older than the chart allows."""
@@ -49,24 +46,21 @@ class Result(ctypes.Structure):
     _fields_ = (("out", Text), ("err", Text), ("stdOut", Text), ("stdErr", Text))
 
 
-def main(library: str, chart: str) -> None:
+def main(library: str, release: str, chart: str, namespace: str) -> int:
     helm = ctypes.CDLL(library)
     helm.Template.restype = Result
-    for line in sys.stdin:
-        release, namespace, values = json.loads(line)
-        with tempfile.NamedTemporaryFile("w") as file:
-            json.dump(values, file)
-            file.flush()
-            options = Options(
-                name=release.encode(),
-                chart=chart.encode(),
-                namespace=namespace.encode(),
-                kubeVersion=KUBERNETES,
-                valuesFiles=file.name.encode(),
-            )
-            result = helm.Template(ctypes.byref(options))
-        print(json.dumps([(text or b"").decode() for text in (result.out, result.err)]), flush=True)
+    options = Options(
+        name=release.encode(),
+        chart=chart.encode(),
+        namespace=namespace.encode(),
+        kubeVersion=KUBERNETES,
+        valuesFiles=b"/dev/stdin",
+    )
+    result = helm.Template(ctypes.byref(options))
+    sys.stdout.buffer.write(result.out or b"")
+    sys.stderr.buffer.write(result.err or b"")
+    return 1 if result.err else 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.mark.parametrize("file", VALUES_FILES, ids=lambda file: file.name)
 def test_every_object_is_taken(server: ApiServer, file: Path, release: str) -> None:
     """None has a field that is misspelt, or a value or name that is refused."""
-    objects = helm_template(release, yaml.safe_load(file.read_text()))[0].split("\n---\n")
+    objects = helm_template(release, yaml.safe_load(file.read_text())).stdout.split("\n---\n")
     text = "\n---\n".join(one for one in objects if not NOT_KUBERNETES.search(one))
     assert len(objects) >= text.count("\nkind: ") > len(objects) - 3
     server.apply_text(text, "--dry-run=server")
