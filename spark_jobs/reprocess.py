@@ -298,15 +298,16 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     page = Report(f"Reprocessing of {', '.join(job.sources)}", job.facts)
     dead = sum(one.counters["dead_letters"] for one in outcomes.values())
     written = [file for one in outcomes.values() for file in one.files]
-    rows = f"{count(sum(file.rows for file in written))} rows were written"
+    records = sum(file.rows for file in written)
     if dead:
-        page.verdict(f"{rows}, but {count(dead)} raw events or rows could not be decoded.", "bad")
+        lost = f"{count(dead)} dead letters could not be decoded"
+        page.verdict(f"{count(records)} records were written, but {lost}.", "bad")
     else:
-        page.verdict(f"{rows}: everything could be decoded.", "good")
+        page.verdict(f"{count(records)} records were written: everything could be decoded.", "good")
     page.tiles(
         [
             ("raw events", sum(one.events for one in outcomes.values())),
-            ("rows written", sum(file.rows for file in written)),
+            ("records written", records),
             ("transactions", sum(one.counters["transactions"] for one in outcomes.values())),
             ("dead letters", dead),
             ("in files", Bytes(sum(file.bytes for file in written))),
