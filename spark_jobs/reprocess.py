@@ -173,8 +173,6 @@ def _deciding(
 ) -> dict[int, Piece]:
     """Give, by number, the pieces that decide XA transactions which were prepared before them."""
     found: dict[int, Piece] = {}
-    if one.part.archive is not None:
-        return found  # no cut is between the two there, and the topic may no longer have them
     prepared = list(before)
     last_one = max((number for number, outcome in outcomes.items() if outcome.decided), default=-1)
     for number in range(last_one + 1):
@@ -182,7 +180,7 @@ def _deciding(
         if outcome.decided and prepared:
             found[number] = replace(pieces[number], prepared=tuple(prepared))
         for first, last in outcome.prepared if number < last_one else ():
-            described = described_at(job.settings.kafka, one.part.topic, first, one.first)
+            described = described_at(job.settings.kafka, one.part.topic, first, one.first, one.part.archive)
             prepared.append(Piece(first, last + 1, described))
     return found
 

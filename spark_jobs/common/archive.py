@@ -10,12 +10,16 @@ those of one topic; records that neither has are an error.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from functools import lru_cache
+from itertools import pairwise, repeat
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -23,6 +27,8 @@ from pyspark.sql import functions as sf
 from millrace import __version__
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.stage import Record, records_of_columns
+from spark_jobs.common.files import file_system
 from spark_jobs.common.kafka import RAW_COLUMNS, Bound, TopicSlice, resolve_slice, scan
 from spark_jobs.common.places import absolute, read_text, remove, write_text
 
@@ -31,8 +37,17 @@ _SCHEMA: Final = (
     "headers array<struct<key: string, value: binary>>"
 )
 _OFFSETS_PER_FILE: Final = 200_000
-_ROW_GROUP_BYTES: Final = 32 << 20
-"""Bytes of the largest part of a file that is read as a whole."""
+_ROW_GROUP_BYTES: Final = 8 << 20
+"""Bytes of the largest part of a file that is read as a whole, compressed."""
+
+_OF_RECORD: Final = ["offset", "key", "value", "headers"]
+
+
+class ArchiveError(UserError):
+    """A file of an archive cannot be read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ExitCode.DATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,23 @@ class Archive:
             ) from None
         return found.where((sf.col("offset") >= start) & (sf.col("offset") < end))
 
+    def batches(self, count: int, start: int, end: int) -> Iterator[list[Record]]:
+        """Give the records from an offset to before another, in their order, up to ``count`` at once.
+
+        This process reads them itself; they have their offsets for timestamps. Raises
+        :class:`ArchiveError` where a file cannot be read.
+        """
+        for file in self.files:
+            if file.first < end and file.last >= start:
+                path = f"{self.folder}/{file.path}"
+                try:
+                    yield from _batches_of(path, count, start, end)
+                except (OSError, pa.ArrowException) as error:
+                    raise ArchiveError(
+                        f"{path}, which the archive names, cannot be read: {error}; restore it, or read what "
+                        "the topic still has, without --archive"
+                    ) from error
+
     def offset_at(self, spark: SparkSession, moment: datetime) -> int | None:
         """Give the first offset whose record has this time or a later one; None where none has."""
         millis = int(moment.timestamp() * 1000)
@@ -92,6 +124,52 @@ class Archive:
             return None
         later = self.scan(spark, file.first, file.last + 1).where(sf.unix_millis("timestamp") >= millis)
         return int(later.agg(sf.min("offset")).collect()[0][0])
+
+
+def _batches_of(path: str, count: int, start: int, end: int) -> Iterator[list[Record]]:
+    for number, (first, last) in enumerate(_ranges(path)):
+        if first < end and last >= start:
+            group = _row_group(path, number)
+            offsets = group.column("offset")
+            low, high = (
+                bisect_left(range(len(offsets)), bound, key=lambda at: offsets[at].as_py())
+                for bound in (start, end)
+            )
+            for at in range(low, high, count):
+                yield _records_of(group.slice(at, min(count, high - at)))
+
+
+def _ranges(path: str) -> Iterator[tuple[int, int]]:
+    """Give the first and the last offset of each row group of a file."""
+    metadata = _opened(path).metadata
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = map(group.column, range(group.num_columns))
+        known = next(column.statistics for column in columns if column.path_in_schema == "offset")
+        yield known.min, known.max
+
+
+@lru_cache(maxsize=1)
+def _opened(path: str) -> pq.ParquetFile:
+    system, place = file_system(path)
+    return pq.ParquetFile(system.open_input_file(place))
+
+
+@lru_cache(maxsize=1)
+def _row_group(path: str, number: int) -> pa.Table:
+    """Read a row group, which is kept: who searches looks at many places in it."""
+    return _opened(path).read_row_group(number, _OF_RECORD)
+
+
+def _records_of(table: pa.Table) -> list[Record]:
+    """Give rows as records, with their offsets as timestamps."""
+    offsets, keys, values, headers = (table.column(name) for name in _OF_RECORD)
+    named: Any = repeat(None)
+    if headers.null_count < len(headers):
+        pairs = (one and [(each["key"], each["value"]) for each in one] for one in headers.to_pylist())
+        named = list(pairs)
+    numbers = offsets.to_pylist()
+    return records_of_columns(numbers, numbers, keys.to_pylist(), values.to_pylist(), named)
 
 
 def read_archive(spark: SparkSession, folder: str, source: str) -> Archive | None:

@@ -71,6 +71,8 @@ _INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )
 _BROKER_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.BrokerError: )[^\n]*")
 """What our own client says in an executor."""
 
+_ARCHIVE_LOST: Final = re.compile(r"(?<=spark_jobs\.common\.archive\.ArchiveError: )[^\n]*")
+
 _KAFKA_LOST: Final = re.compile(
     r"(?<=org\.apache\.kafka\.common\.errors\.)(?!Serialization)\w+Exception[^\n]*"
     r"|(?<=org\.apache\.kafka\.common\.)KafkaException[^\n]*"
@@ -557,8 +559,10 @@ def errors_in_words(name: str) -> Iterator[None]:
 
 
 def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
-    """Explain a failure of Kafka while a job ran, if an error of Spark reports one."""
+    """Explain a failure of Kafka or an archive while a job ran, if an error of Spark reports one."""
     stands = "; the previous results remain. "
+    if (lost := _ARCHIVE_LOST.search(text)) is not None:
+        return lost[0], ExitCode.DATA
     if (lost := _BROKER_LOST.search(text) or _KAFKA_LOST.search(text)) is not None:
         told = " ".join(lost[0].split())[:300]
         advice = "Run the job again once the brokers answer"

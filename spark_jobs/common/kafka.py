@@ -24,6 +24,7 @@ from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
+from millrace.stage import Record
 
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
 """A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time.
@@ -63,6 +64,9 @@ class Kept(Protocol):
 
     def scan(self, spark: SparkSession, start: int, end: int) -> DataFrame:
         """Return the records from an offset to before another as Kafka's source has them."""
+
+    def batches(self, count: int, start: int, end: int) -> Iterator[list[Record]]:
+        """Give these in their order, up to ``count`` at once, with their offsets for timestamps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.transaction import codes_of
-from millrace.stage import OutputRecord, Record, records_of_columns
+from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
@@ -122,16 +122,6 @@ class Outcome:
     def _begin_at(self, offset: int) -> None:
         if self.first_offset is None or offset < self.first_offset:
             self.first_offset = offset
-
-
-def records_of(batch: pa.RecordBatch) -> list[Record]:
-    """Give the records of a batch of the raw topic, with their offsets as timestamps."""
-    offsets, keys, values = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
-    headers = batch.column("headers")
-    if headers.null_count == len(headers):
-        return records_of_columns(offsets, offsets, keys, values, repeat(None))
-    named = [one and [(each["key"], each["value"]) for each in one] for one in headers.to_pylist()]
-    return records_of_columns(offsets, offsets, keys, values, named)
 
 
 class _Waiting:

@@ -4,13 +4,15 @@ A transaction that is larger than a piece is divided as well: a task that starts
 records of the transaction and the current table maps.
 
 Where a topic may be divided is found by reading a few records at each place, not by a pass over all of it.
-Spark's Kafka source would pass each record through the JVM, which costs more than decoding it.
+Spark's Kafka source would pass each record through the JVM, which costs more than decoding it. What is
+archived of a topic is read from the archive in the same way.
 """
 
 import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,16 +31,17 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 from spark_jobs.common.decoding import Decoding, RawDecoder
-from spark_jobs.common.outcome import Outcome, records_of
-from spark_jobs.common.pieces import MOST_PIECES, Piece, cut, is_whole, read_pieces
+from spark_jobs.common.outcome import Outcome
+from spark_jobs.common.pieces import MOST_PIECES, Piece, is_whole
 
 if TYPE_CHECKING:
     from spark_jobs.common.job import Input, Job
+    from spark_jobs.common.kafka import Kept
 
 _GROUP: Final = "millrace-job"
 _OFFSETS_PER_PIECE: Final = 500_000
-_PIECE_BYTES: Final = 64 << 20
 _BATCH: Final = 500
+_ARCHIVED_BATCH: Final = 5000
 _LOOKED_AT: Final = 200_000
 """Offsets that are searched for a beginning, beyond where a piece should begin."""
 
@@ -71,6 +74,7 @@ class PieceTaker(Protocol):
 _Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
 """Is given the number of a piece, the piece, and the records of the XA transactions that it may decide."""
 
+_Read = Callable[[Piece], Iterator[list[Record]]]
 _OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -99,13 +103,23 @@ class CarriedSettings:
 
 
 def read_piece(
-    carried: CarriedSettings, topic: str, piece: Piece, *, dated: bool = False
+    carried: CarriedSettings,
+    topic: str,
+    piece: Piece,
+    *,
+    archive: "Kept | None" = None,
+    dated: bool = False,
 ) -> Iterator[list[Record]]:
-    """Give the committed records of a piece in batches; unless ``dated`` with offsets for timestamps."""
+    """Give the committed records of a piece in batches, those that an ``archive`` has from there.
+
+    Unless they are to be ``dated``, which those of an archive are not, they have offsets for timestamps.
+    """
+    start = piece.start
+    if archive is not None and start < archive.end:
+        yield from archive.batches(_ARCHIVED_BATCH, start, min(piece.end, archive.end))
+        start = archive.end
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        yield from committed_batches(
-            carried.unpack(folder), topic, _GROUP, piece.start, piece.end, dated=dated
-        )
+        yield from committed_batches(carried.unpack(folder), topic, _GROUP, start, piece.end, dated=dated)
 
 
 def read_spans(
@@ -122,16 +136,16 @@ def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bo
     """Cut what a job reads of a source into about ``number`` pieces, by default by size.
 
     As many as keep all cores at work to the end, and no more than a plan should have. With ``within`` a
-    transaction that is larger than a piece is cut too. Where some of the source is archived, the cuts are
-    found in a pass over the heads of its events, and none is within an XA transaction.
+    transaction that is larger than a piece is cut too.
     """
-    least = 2 * job.spark.sparkContext.defaultParallelism
-    if one.part.archive is not None:
-        return cut(job.spark, job.kafka, one.part, one.first, number, _PIECE_BYTES, least_number=least)
+    part = one.part
     if number is None:
-        number = min(max(least, one.part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
-    (offsets,) = one.part.offsets.values()
-    return find_pieces(job.settings.kafka, one.part.topic, offsets, one.first, number, within=within)
+        least = 2 * job.spark.sparkContext.defaultParallelism
+        number = min(max(least, part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
+    (offsets,) = part.offsets.values()
+    return find_pieces(
+        job.settings.kafka, part.topic, offsets, one.first, number, within=within, archive=part.archive
+    )
 
 
 def over_pieces(
@@ -139,19 +153,15 @@ def over_pieces(
 ) -> DataFrame:
     """Let executors take the records of each piece: its number, and the outcome as JSON.
 
-    With ``dated`` those of a topic have their timestamps, otherwise their offsets in their place.
+    The records are as :func:`read_piece` gives them.
     """
-    if one.part.archive is not None:
-        records = read_pieces(job.spark, job.kafka, one.part, pieces)
-        return records.mapInArrow(_archived_pieces(pieces, begin), _TOLD)
-    carried = CarriedSettings.of(job.settings.kafka)
-    read = _topic_pieces(carried, one.part.topic, pieces, begin, dated=dated)
-    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _TOLD)
+    carried, part = CarriedSettings.of(job.settings.kafka), one.part
+    read = partial(read_piece, carried, part.topic, archive=part.archive, dated=dated)
+    take = _take_pieces(read, pieces, begin)
+    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(take, _TOLD)
 
 
-def _topic_pieces(
-    kafka: CarriedSettings, topic: str, pieces: Sequence[Piece], begin: _Begin, *, dated: bool
-) -> _OfBatches:
+def _take_pieces(read: _Read, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
     """Make what executors do with places in line: long pieces come first, so that none is left to the end."""
     order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
 
@@ -161,8 +171,8 @@ def _topic_pieces(
             for place in batch.column("id").to_pylist():
                 number = order[place]
                 piece = pieces[number]
-                taker = begin(number, piece, _prepared(kafka, topic, piece))
-                for records in read_piece(kafka, topic, piece, dated=dated):
+                taker = begin(number, piece, _prepared(read, piece))
+                for records in read(piece):
                     taker.take(records)
                 yield _told(number, taker)
 
@@ -179,33 +189,12 @@ def prepare_worker() -> None:
     forget_zips()
 
 
-def _prepared(kafka: CarriedSettings, topic: str, piece: Piece) -> Iterator[list[Record]]:
+def _prepared(read: _Read, piece: Piece) -> Iterator[list[Record]]:
     """Give the XA transactions that are prepared before a piece, each after its format description."""
     for span in piece.prepared:
         if span.described is not None:
             yield [span.described]
-        yield from read_piece(kafka, topic, span)
-
-
-def _archived_pieces(pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
-    """Make what executors do with the records of a Spark partition: those of one piece or of several."""
-
-    def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        prepare_worker()
-        number, taker = -1, None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            of = batch.column("piece")[0].as_py()
-            if taker is None or of != number:
-                if taker is not None:
-                    yield _told(number, taker)
-                number, taker = of, begin(of, pieces[of], ())
-            taker.take(records_of(batch))
-        if taker is not None:
-            yield _told(number, taker)
-
-    return take
+        yield from read(span)
 
 
 def _told(piece: int, taker: PieceTaker) -> pa.RecordBatch:
@@ -230,6 +219,7 @@ def find_pieces(
     number: int,
     *,
     within: bool = True,
+    archive: "Kept | None" = None,
 ) -> list[Piece]:
     """Cut a slice of a raw topic, whose first offset is ``first``, into about ``number`` pieces.
 
@@ -241,7 +231,7 @@ def find_pieces(
     if start >= end:
         return []
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        search = _Search(reader, first, end)
+        search = _Search(reader, first, end, archive)
         if start > first:
             start = search.place(start, end) or start
         wanted = [start + (end - start) * index // number for index in range(1, number)]
@@ -295,10 +285,12 @@ def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], f
         return _Search(reader, first, end).place(start, end, most=end - start)
 
 
-def described_at(settings: KafkaSettings, topic: str, offset: int, first: int) -> Record | None:
+def described_at(
+    settings: KafkaSettings, topic: str, offset: int, first: int, archive: "Kept | None" = None
+) -> Record | None:
     """Give the format description of the log file that the record at an offset is of."""
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, offset + 1).described(offset)
+        return _Search(reader, first, offset + 1, archive).described(offset)
 
 
 class Walk:
@@ -347,18 +339,25 @@ class Walk:
 
 
 class _Search:
-    """Looks at records here and there, with one consumer."""
+    """Looks at records here and there, with one consumer, and in the archive."""
 
-    def __init__(self, reader: InputReader, first: int, end: int) -> None:
+    def __init__(self, reader: InputReader, first: int, end: int, archive: "Kept | None" = None) -> None:
         self._reader = reader
         self._first = first
         self._end = end
+        self._archive = archive
         self._descriptions: dict[tuple[int, int], Record | None] = {}
 
     def records(self, start: int, end: int | None = None) -> Iterator[Record]:
         """Give records from an offset to before another, which is the end of the slice by default."""
-        self._reader.jump(start)
-        return chain.from_iterable(self._reader.batches(_BATCH, self._end if end is None else end))
+        until = self._end if end is None else end
+        if self._archive is not None and start < self._archive.end:
+            archived = self._archive.batches(_BATCH, start, min(until, self._archive.end))
+            yield from chain.from_iterable(archived)
+            start = self._archive.end
+        if start < until:
+            self._reader.jump(start)
+            yield from chain.from_iterable(self._reader.batches(_BATCH, until))
 
     def place(self, at: int, until: int, *, most: int = _LOOKED_AT) -> int | None:
         """Give the first offset from ``at`` on where a transaction begins, or one has just ended.

@@ -1,10 +1,12 @@
 """Archives of raw events on a real Kafka: what is read from them, and what does not fit together."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -17,9 +19,11 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, load_settings
 from spark_jobs.archive import archive_topics, report, summary
-from spark_jobs.common.archive import Archive, read_archive
+from spark_jobs.common.archive import Archive, ArchiveError, read_archive
 from spark_jobs.common.job import Input, Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import RAW_COLUMNS, TopicSlice, kafka_options, parse_bound, resolve_slice, scan
+from spark_jobs.common.pieces import Piece
+from spark_jobs.common.raw_topic import CarriedSettings, read_piece
 from spark_jobs.common.session import Steps
 from tests.live.output import wait_until_decided
 from tests.spark_session import SPARK, spark
@@ -89,6 +93,16 @@ class World:
         found = scan(self.spark, self.options, part, whole=whole).select(*RAW_COLUMNS).collect()
         return [tuple(row) for row in found]
 
+    def fetched(self, part: TopicSlice) -> list[tuple[object, ...]]:
+        """Read a slice as executors do: offset, key, value and headers."""
+        ((start, end),) = part.offsets.values()
+        carried, piece = CarriedSettings.of(self.settings), Piece(start, end)
+        return [
+            (one.offset, one.key, one.value, one.headers and [tuple(header) for header in one.headers])
+            for batch in read_piece(carried, self.topic, piece, archive=part.archive)
+            for one in batch
+        ]
+
 
 @pytest.fixture
 def world(spark: SparkSession, kafka: Kafka, source_name: str, tmp_path: Path) -> Iterator[World]:
@@ -101,10 +115,13 @@ def test_archived_and_read_as_the_topic_is(world: World, monkeypatch: pytest.Mon
     """In runs, of which one finds only an aborted transaction; then the topic forgets what is archived."""
     monkeypatch.setattr("spark_jobs.common.archive._OFFSETS_PER_FILE", 150)
     monkeypatch.setattr("spark_jobs.archive._OFFSETS_AT_ONCE", 230)
+    monkeypatch.setattr("spark_jobs.common.archive._ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("spark_jobs.common.raw_topic._ARCHIVED_BATCH", 7)
     world.write(400)
     world.write(50, commit=False)
     first = world.archive()
     assert len(first.files) > 1
+    assert pq.ParquetFile(Path(first.folder, first.files[0].path)).num_row_groups > 1
     assert (first.start, sum(file.records for file in first.files)) == (0, 400)
     world.write(30, commit=False)
     second = world.archive()
@@ -128,10 +145,13 @@ def test_archived_and_read_as_the_topic_is(world: World, monkeypatch: pytest.Mon
     assert str(one.part).endswith(f", those before {third.end:,} in the archive")
     assert sorted(world.records(one.part)) == everything
     assert world.records(one.part, whole=True) == everything
+    plain = [(row[1], *row[3:5], row[5] and [tuple(one) for one in row[5]]) for row in everything]
+    assert world.fetched(one.part) == plain
     # Some of a file; over the end of the archive; only what the topic has.
     for begin, end in ((10, 60), (140, 320), (480, 520), (600, 700)):
         part = world.inputs(f"offset:{offsets[begin]}", f"offset:{offsets[end - 1] + 1}").part
         assert world.records(part, whole=True) == everything[begin:end]
+        assert world.fetched(part) == plain[begin:end]
     # By time where the archive has it; Kafka itself finds the ends of transactions, which are dated today.
     at = [datetime.fromtimestamp(START + number, UTC).isoformat() for number in (140, 320, 480)]
     assert world.records(world.inputs(*at[:2]).part, whole=True) == everything[140:320]
@@ -212,6 +232,13 @@ def test_an_archive_that_is_damaged(world: World) -> None:
         world.records(part)
     assert caught.value.message.startswith(f"a file that the archive {archive.folder} names is missing (")
     assert caught.value.exit_code is ExitCode.DATA
+    path = Path(archive.folder, archive.files[0].path)
+    cannot = re.escape(f"{path}, which the archive names, cannot be read: ")
+    with pytest.raises(ArchiveError, match=f"^{cannot}.*No such file"):
+        world.fetched(part)
+    path.write_bytes(b"PAR1 and garbage")
+    with pytest.raises(ArchiveError, match=f"^{cannot}.*; restore it, or read what the topic still has"):
+        world.fetched(part)
 
     manifest = Path(archive.folder, "manifest.json")
     told = json.loads(manifest.read_text())

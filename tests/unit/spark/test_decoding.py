@@ -1,9 +1,11 @@
 """Raw records in pieces, as executors decode them: the row mapper's rows, wherever the cuts lie."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,20 +14,16 @@ from millrace import kernel
 from millrace.avro.columnar import AvroColumns
 from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
+from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
+from spark_jobs.common import raw_topic
 from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept
+from spark_jobs.common.job import Input, Job
+from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.pieces import (
-    _BEGINS,
-    _DESCRIBES,
-    _ENDS,
-    _PREPARES,
-    _QUERIES,
-    Bucket,
-    Piece,
-    cuts_between,
-    spans_between,
-)
+from spark_jobs.common.pieces import Piece
+from spark_jobs.common.raw_topic import _ENDS, find_pieces
+from spark_jobs.reprocess import _deciding
 from tests.shared import PROJECT, run_python
 from tests.stages import without_times
 from tests.unit.kernel.both import raw_records
@@ -38,6 +36,8 @@ LOGS = [
     "binlog_command/logs/mariadb-10.1.000001",
 ]
 
+NOWHERE = KafkaSettings(bootstrap_servers="localhost:1")
+
 
 def log(name: str) -> Path:
     return PROJECT / "tests" / "unit" / name
@@ -49,28 +49,38 @@ def raw(path: Path) -> list[Record]:
     return [record._replace(timestamp_ms=record.offset) for record in records]
 
 
-def code_of(record: Record) -> str:
-    return (record.value or b"")[4:5].hex().upper()
+def code_of(record: Record) -> int:
+    return (record.value or bytes(5))[4]
+
+
+class Topic:
+    """Records as a reader of a topic gives them."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.at = 0
+
+    def jump(self, offset: int) -> None:
+        self.at = offset
+
+    def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
+        until = len(self.records) if end is None else min(end, len(self.records))
+        for at in range(self.at, until, count):
+            yield list(self.records[at : min(at + count, until)])
+
+
+@contextmanager
+def topic_of(records: Sequence[Record]) -> Iterator[None]:
+    """Let these be what the raw topic holds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(raw_topic, "InputReader", lambda *_, **__: nullcontext(Topic(records)))
+        yield
 
 
 def pieces(records: Sequence[Record], number: int) -> list[Piece]:
-    """Cut records as the first pass does it."""
-    buckets = []
-    for record in records:
-        kind = code_of(record)
-        place = record.offset if kind in _BEGINS else record.offset + 1 if kind in _ENDS else None
-        buckets.append(Bucket(len(record.value or b""), place))
-    described, prepared, queries = (
-        [record for record in records if code_of(record) in codes]
-        for codes in (_DESCRIBES, _PREPARES, _QUERIES)
-    )
-    undecided = spans_between(prepared, queries, described)
-    assert len(undecided) <= len(prepared)  # a damaged one is none
-    places = cuts_between(buckets, 0, len(records), number, undecided)
-    return [
-        Piece(start, end, max((one for one in described if one.offset < start), default=None))
-        for start, end in zip([0, *places], [*places, len(records)], strict=True)
-    ]
+    """Cut records as the driver does it."""
+    with topic_of(records):
+        return find_pieces(NOWHERE, "t.raw", (0, len(records)), 0, number, within=False)
 
 
 def decode(
@@ -83,14 +93,28 @@ def decode(
     *,
     placed: bool = False,
 ) -> Outcome:
-    whole = Outcome()
-    for index, piece in enumerate(pieces(records, number)):
+    def run(index: int, piece: Piece) -> Outcome:
         writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids, placed=placed)
+        for span in piece.prepared:
+            writer.begin(*([] if span.described is None else [span.described]))
+            writer.begin(*records[span.start : span.end])
         if piece.described is not None:
             writer.begin(piece.described)
         for at in range(piece.start, piece.end, batch):
             writer.take(records[at : min(at + batch, piece.end)])
-        whole.add(Outcome.from_json(writer.finish().to_json()))
+        return Outcome.from_json(writer.finish().to_json())
+
+    cut = pieces(records, number)
+    outcomes = [run(index, piece) for index, piece in enumerate(cut)]
+    job = cast("Job", SimpleNamespace(settings=SimpleNamespace(kafka=NOWHERE)))
+    one = Input("t", TopicSlice("t.raw", {0: (0, len(records))}), {})
+    with topic_of(records):
+        again = _deciding(job, one, cut, dict(enumerate(outcomes)), ())
+    for index, piece in again.items():
+        outcomes[index] = run(index, piece)
+    whole = Outcome()
+    for outcome in outcomes:
+        whole.add(outcome)
     return whole
 
 

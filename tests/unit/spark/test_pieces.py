@@ -1,50 +1,17 @@
-"""Where the raw topic is cut: chosen from what the first pass has found."""
+"""What is an event whole, and the statements in an archive that define tables."""
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from millrace.binlog.types import EventType
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, SOURCE_CHANGED
 from spark_jobs.common import archive
 from spark_jobs.common.kafka import TopicSlice
-from spark_jobs.common.pieces import Bucket, cuts_between, defining_records, is_whole
+from spark_jobs.common.pieces import defining_records, is_whole
 from tests.spark_session import SPARK
 
 pytestmark = SPARK
-
-
-def buckets(*places: int | None) -> list[Bucket]:
-    """Give stretches of 100 bytes and ten offsets each."""
-    return [Bucket(100, place) for place in places]
-
-
-EVEN = buckets(*range(0, 1000, 10))
-LARGE = [Bucket(100, 0), Bucket(900, 10), Bucket(100, 20), Bucket(100, 30), Bucket(100, 40)]
-
-
-@pytest.mark.parametrize(
-    ("found", "end", "number", "cuts"),
-    [
-        pytest.param(EVEN, 1000, 4, [250, 500, 750], id="about as many bytes"),
-        pytest.param(EVEN, 1000, 1, [], id="one piece"),
-        pytest.param(LARGE, 50, 2, [20], id="large events weigh more"),
-        pytest.param(buckets(0, None, None, None, 44, None), 60, 3, [44], id="where a transaction begins"),
-        pytest.param(buckets(*[None] * 6), 60, 3, [], id="no transaction begins"),
-        pytest.param(buckets(0, 10, 20), 30, 17, [10, 20], id="more pieces than places"),
-        pytest.param(buckets(0, 20), 20, 2, [], id="the end is no place"),
-    ],
-)
-def test_where_the_topic_is_cut(found: list[Bucket], end: int, number: int, cuts: list[int]) -> None:
-    assert cuts_between(found, 0, end, number) == cuts
-
-
-@pytest.mark.parametrize("number", [2, 5, 50])
-def test_no_cut_between_prepare_and_decision(number: int) -> None:
-    places = cuts_between(buckets(*range(0, 1000, 10)), 0, 1000, number, [(205, 707)])
-    assert places
-    assert not [place for place in places if 205 < place <= 707]
 
 
 def test_garbage_is_no_place_to_cut() -> None:

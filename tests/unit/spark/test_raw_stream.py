@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,40 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.runtime.errors import UserError
-from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
 from spark_jobs import reprocess
 from spark_jobs.common import raw_stream, raw_topic
-from spark_jobs.common.archive import Archive
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.follow import Arrived
 from spark_jobs.common.job import Input, Job
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.pieces import _BEGINS, _DESCRIBES, Piece
-from spark_jobs.common.raw_topic import described_at, first_place, whole_stretch
+from spark_jobs.common.pieces import Piece
+from spark_jobs.common.raw_topic import _BEGINS, _DESCRIBES, described_at, first_place, whole_stretch
 from tests.stages import without_times
 from tests.unit.rowmapper.harness import SOURCE
-from tests.unit.spark.test_decoding import LOGS, code_of, log, published, raw
+from tests.unit.spark.test_decoding import LOGS, NOWHERE, code_of, log, published, raw, topic_of
 
 NOW = datetime(2026, 1, 31, 10, tzinfo=UTC)
-NOWHERE = KafkaSettings(bootstrap_servers="localhost:1")
-
-
-class Topic:
-    """Records as a reader of a topic gives them."""
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-        self.at = 0
-
-    def jump(self, offset: int) -> None:
-        self.at = offset
-
-    def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
-        until = len(self.records) if end is None else min(end, len(self.records))
-        for at in range(self.at, until, count):
-            yield list(self.records[at : min(at + count, until)])
 
 
 @pytest.fixture(params=LOGS)
@@ -55,12 +35,12 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def records(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+def records(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Record]]:
     """The log, which is what the raw topic holds."""
     found = raw(path)
-    monkeypatch.setattr(raw_topic, "InputReader", lambda *_, **__: nullcontext(Topic(found)))
     monkeypatch.setattr(raw_topic, "_LAST_OFFSETS", 7)
-    return found
+    with topic_of(found):
+        yield found
 
 
 def decoded(
@@ -136,9 +116,9 @@ def test_where_a_stretch_may_begin(records: list[Record]) -> None:
 
 
 def test_pieces_that_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that decide what was prepared before them; of an archive none, which the topic may not have."""
+    """Those that decide what was prepared before them."""
     asked: list[int] = []
-    monkeypatch.setattr(reprocess, "described_at", lambda _kafka, _topic, at, _first: asked.append(at))
+    monkeypatch.setattr(reprocess, "described_at", lambda _kafka, _topic, at, *_: asked.append(at))
     job = cast("Job", SimpleNamespace(settings=SimpleNamespace(kafka=NOWHERE)))
     pieces = [Piece(at, at + 10) for at in (0, 10, 20, 30)]
     outcomes = dict(enumerate([Outcome(prepared=[(3, 5)]), Outcome(), Outcome(decided=1), Outcome()]))
@@ -147,9 +127,6 @@ def test_pieces_that_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     again = reprocess._deciding(job, of_topic, pieces, outcomes, [Piece(-9, -5)])
     assert again == {2: replace(pieces[2], prepared=(Piece(-9, -5), Piece(3, 6)))}
     assert asked == [3], "what nothing decides needs no format description"
-    archived = replace(of_topic, part=replace(of_topic.part, archive=Archive("a", "t.raw", 0, 40)))
-    assert reprocess._deciding(job, archived, pieces, outcomes, ()) == {}
-    assert asked == [3]
 
 
 def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,11 @@ def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None
             ExitCode.DATA,
         ),
         (
+            "Traceback\nspark_jobs.common.archive.ArchiveError: a/1.parquet cannot be read; restore it\n at",
+            "a/1.parquet cannot be read; restore it",
+            ExitCode.DATA,
+        ),
+        (
             "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 60000 ms\n at",
             "Kafka stopped answering while analytics ran (Cannot fetch record for offset 7 in 60000 ms)",
             ExitCode.KAFKA,
