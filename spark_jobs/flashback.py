@@ -308,7 +308,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
             changed.append(found[0])
             frames.append(found[1])
     for table in tables:
-        starts = {era.start for era in table.eras.eras}
+        starts = set(table.eras.starts)
         outcome.statements += [
             (str(table), str(statement.place), statement.text)
             for statement in log.statements
@@ -365,7 +365,7 @@ def _undone(
     job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen
 ) -> tuple[DataFrame, DataFrame] | None:
     """Return the changes of a table, and their undoing."""
-    changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=True)
+    changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)
     if changes is None:
         return None
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(log.until)))

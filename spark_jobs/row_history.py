@@ -66,9 +66,9 @@ def row_history(
         raise SettingsError([f"--key names {', '.join(unknown)}; the primary key of {table} {of}"])
     if missing := [name for name in table.definition.key if name not in key]:
         raise SettingsError([f"--key lacks {', '.join(missing)} of the primary key of {table}"])
-    starts = {era.start for era in table.eras.eras}
+    starts = set(table.eras.starts)
     statements = [(str(each.place), each.text) for each in log.statements if each.place.order() in starts]
-    changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=True)
+    changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)
     if changes is None:
         return table, statements, None
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(until.place)))
@@ -92,7 +92,8 @@ def _finder(
             if change["fault"] is not None:
                 return faulty(*values, change["fault"])
             if change["key"] is not None:
-                key = folder.key(records.read(change["key"]), max(change["era"], 0))
+                era = max(change["era"], -len(table.eras.earlier))
+                key = folder.key(records.read(change["key"]), era)
                 if {name: plain_value(value) for name, value in key.items()} != wanted:
                     return None
             elif change["op"] != "t":

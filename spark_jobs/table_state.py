@@ -121,7 +121,7 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
     job: Job, spark: SparkSession, one: Input, log: Log, table: Table, until: Reached
 ) -> State:
     state = State(str(table))
-    changes, schemas = changes_of(job, spark, table.topics(log), table.eras, before=False)
+    changes, schemas = changes_of(job, spark, table.topics(log), table.eras)
     snapshot = None
     if changes is not None:
         counts = counts_of(changes)

@@ -100,13 +100,14 @@ class Era:
 
 @dataclass(slots=True)
 class TableHistory:
-    """The eras of a table, the oldest first."""
+    """The eras of a table, the oldest first; ``earlier`` are those that ended when it was emptied."""
 
     eras: list[Era]
-    _starts: list[_Order] = field(init=False)
+    earlier: list[Era] = field(default_factory=list)
+    starts: list[_Order] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._starts = [era.start for era in self.eras]
+        self.starts = [era.start for era in (*self.earlier, *self.eras)]
 
     @classmethod
     def without_changes(cls, columns: Sequence[str]) -> Self:
@@ -114,8 +115,8 @@ class TableHistory:
         return cls([Era(_BEGINNING, ("", ""), {name: Origin(name) for name in columns})])
 
     def era(self, epoch: int, file: str, position: int) -> int:
-        """Give the number of the era of a place, -1 for what was before the table."""
-        return bisect_right(self._starts, (epoch, _number(file), position)) - 1
+        """Give the number of the era of a place, a negative one for what was before its rows."""
+        return bisect_right(self.starts, (epoch, _number(file), position)) - 1 - len(self.earlier)
 
     @property
     def from_the_beginning(self) -> bool:
@@ -132,10 +133,17 @@ class TableHistory:
         """Whether statements may have moved rows into the table."""
         return any(era.brought for era in self.eras)
 
-    def topics(self, topic_of: Callable[[str, str], str]) -> dict[str, set[int]]:
-        """Give the topics that have its records, in their order, each with the numbers of its eras."""
+    def topics(self, topic_of: Callable[[str, str], str], *, before: bool = False) -> dict[str, set[int]]:
+        """Give the topics that have its records, in their order, each with the numbers of its eras.
+
+        With ``before`` also the records from before it was created or last emptied.
+        """
         found: dict[str, set[int]] = {}
-        for number, era in enumerate(self.eras):
+        first, eras = 0, list(self.eras)
+        if before:
+            eras = [*self.earlier, *eras]
+            eras, first = [eras[0], *eras], -1 - len(self.earlier)
+        for number, era in enumerate(eras, first):
             found.setdefault(topic_of(*era.table), set()).add(number)
         return found
 
@@ -199,12 +207,20 @@ class History:
         return definition if isinstance(definition, TableDefinition) else None
 
     def of_table(self, database: str, table: str, columns: Sequence[str]) -> TableHistory:
-        """Follow a table back to where it was created or emptied."""
+        """Follow a table back to where it was created, noting where it was emptied last."""
         walk = _Walk(self._catalog, (database, table), {name: Origin(name) for name in columns})
+        since: int | None = None
         for statement in reversed(self._statements):
-            if walk.step(statement):
-                return TableHistory([Era(statement.place.order(), *walk.here), *reversed(walk.eras)])
-        return TableHistory([Era(_BEGINNING, *walk.here), *reversed(walk.eras)])
+            if not walk.step(statement):
+                continue
+            walk.cut(statement.place.order())
+            since = since or len(walk.eras)
+            if classify(statement.text).verb != "TRUNCATE":
+                break
+        else:
+            walk.cut(_BEGINNING)
+            since = since or len(walk.eras)
+        return TableHistory(walk.eras[:since][::-1], walk.eras[since:][::-1])
 
 
 class _Walk:
@@ -223,12 +239,16 @@ class _Walk:
         """What an era is from here on."""
         return self._table, self._columns, self._moved, self._brought
 
+    def cut(self, start: _Order) -> None:
+        """Begin an era at a place; what follows is before it."""
+        self.eras.append(Era(start, *self.here))
+        self._moved, self._brought = None, False
+
     def _cut(
         self, statement: Statement, named: _TableKey = ("", ""), work: ddl.Operation | None = None
     ) -> None:
-        """Begin an era at a statement; what follows is before it. ``work`` is what has moved rows."""
-        self.eras.append(Era(statement.place.order(), *self.here))
-        self._moved, self._brought = None, False
+        """Begin an era at a statement; ``work`` is what has moved rows."""
+        self.cut(statement.place.order())
         if isinstance(work, ddl.ConvertPartition):
             self._moved, self._brought = "CONVERT PARTITION", True
         elif isinstance(work, ddl.MovePartitions):

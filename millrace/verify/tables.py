@@ -346,7 +346,8 @@ class Folder:
         self._columns = list(columns)
         self._default = cache(default)
         self._history = history or TableHistory.without_changes([column.name for column in columns])
-        self._eras = [_EraColumns(columns, era) for era in self._history.eras]
+        # The numbers of those from before it was emptied are negative.
+        self._eras = [_EraColumns(columns, era) for era in (*self._history.eras, *self._history.earlier)]
         self._segments: dict[tuple[int, tuple[str, ...]], _Segment] = {}
         self._rows: _Rows | None = None
         self.records = 0
@@ -410,7 +411,7 @@ class Folder:
     def _merged(self) -> "_Rows":
         if self._rows is None:
             self._rows = _Rows([column.name for column in self._columns])
-            for era in range(len(self._eras)):
+            for era in range(len(self._history.eras)):
                 for at, segment in self._segments.items():
                     if at[0] == era:
                         self._rows.take(segment)

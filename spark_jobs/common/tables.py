@@ -64,7 +64,7 @@ CHANGE_SCHEMA: Final = (
 )
 """A record of a row topic: its place in the log and its transaction, ``time_ms`` when that was committed.
 
-``logged`` is false for a row of a snapshot. ``era`` is the number of the era of the table's history, -1
+``logged`` is false for a row of a snapshot. ``era`` is the number of the era of the table's history, negative
 before it was created or last emptied. ``fault`` says why a record cannot be read; it has no place then.
 """
 
@@ -479,36 +479,34 @@ class Table:
         """What rows that were there when a column was added have in it, by its name."""
         return {each.column.name: each.added for each in self.known}
 
-    def topics(self, log: Log) -> dict[str, set[int]]:
-        """Give the topics that have its records, each with the eras for which it has them."""
+    def topics(self, log: Log, *, before: bool = False) -> dict[str, set[int]]:
+        """Give the topics that have its records, each with the eras for which it has them.
+
+        With ``before`` also the records from before it was created or last emptied.
+        """
 
         def topic_of(database: str, table: str) -> str:
             return Topics(log.source).table(*log.selection.topic_of(database, table))
 
-        return self.eras.topics(topic_of)
+        return self.eras.topics(topic_of, before=before)
 
 
 # -- changes ------------------------------------------------------------------------------------------
 
 
 def changes_of(
-    job: Job, spark: SparkSession, topics: Mapping[str, Iterable[int]], eras: TableHistory, *, before: bool
+    job: Job, spark: SparkSession, topics: Mapping[str, Iterable[int]], eras: TableHistory
 ) -> tuple[DataFrame | None, dict[int, Any]]:
-    """Return the records of the row topics of a table, and the schemas to read them by.
-
-    With ``before`` also those from before it was created or last emptied, in the topic of its first name.
-    """
-    versions = {topic: topic_versions(job, topic) for topic in topics}
-    parts = [(n, topic, topics[first]) for n, first in enumerate(versions) for topic in versions[first]]
-    subjects = [subject(topic) for _, topic, _ in parts for subject in (key_subject, value_subject)]
+    """Return the records of some eras of a table in its row topics, and the schemas to read them by."""
+    parts = [(topic, wanted) for first, wanted in topics.items() for topic in topic_versions(job, first)]
+    subjects = [subject(topic) for topic, _ in parts for subject in (key_subject, value_subject)]
     schemas = table_schemas(job, *subjects)
     frames = []
-    for number, topic, wanted in parts:
+    for topic, wanted in parts:
         part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
         if part.count:
             records = scan(spark, job.kafka, part).where("value is not null")
-            places = frozenset(wanted) | ({-1} if before and not number else set())
-            read = _reader(schemas, eras, places)
+            read = _reader(schemas, eras, frozenset(wanted))
             found = records.select(*RECORD_COLUMNS).mapInArrow(read, CHANGE_SCHEMA)
             frames.append(found)
     if not frames:

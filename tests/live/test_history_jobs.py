@@ -136,7 +136,7 @@ def test_what_another_version_makes_otherwise(spark: SparkSession, world: RowsWo
 def test_rows_that_continue_in_another_version_of_their_topic(
     spark: SparkSession, kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
 ) -> None:
-    """Both jobs read all versions."""
+    """Both jobs read all versions; row_history also what was before a table was renamed and emptied."""
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as own:
         own.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
         with own.services(*SERVICES):
@@ -148,6 +148,15 @@ def test_rows_that_continue_in_another_version_of_their_topic(
                 "INSERT INTO a VALUES (1, 1), (2, 2)",
                 "ALTER TABLE a MODIFY v VARCHAR(10)",
                 "UPDATE a SET v = 'x' WHERE id = 2",
+                "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
+                "INSERT INTO b VALUES (1, 1)",
+                "RENAME TABLE b TO c",
+                "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
+                "INSERT INTO b VALUES (1, 100)",
+                "UPDATE c SET v = 2",
+                "ALTER TABLE c RENAME COLUMN id TO number",
+                "TRUNCATE TABLE c",
+                "INSERT INTO c VALUES (1, 3)",
                 "INSERT INTO done VALUES (1)",
             )
             own.wait_for_row("done")
@@ -156,6 +165,9 @@ def test_rows_that_continue_in_another_version_of_their_topic(
         told, changes = history(spark, own, tmp_path / "history", "id=2", "a")
         assert told["changes"] == {"insert": 1, "update": 1}
         assert [json.loads(change["after"])["v"] for change in changes] == [2, "x"]
+        told, changes = history(spark, own, tmp_path / "history", "number=1", "c")
+        assert [json.loads(change["after"])["v"] for change in changes] == [1, 2, 3]
+        assert ["RENAME" in each["statement"] for each in told["statements"]] == [False, True, True, False]
         Runs(spark, own, tmp_path / "one").run(pieces=1)
         found, different = compare(spark, own, tmp_path / "results", None, tmp_path / "one")
         assert (found["a"]["equal"], different) == (3, [])

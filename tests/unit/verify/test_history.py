@@ -63,6 +63,37 @@ def test_eras(texts: tuple[str, ...], expected: list[tuple[int, str]]) -> None:
     assert eras(history(*texts)) == expected
 
 
+@pytest.mark.parametrize(
+    ("texts", "earlier", "topics"),
+    [
+        ((CREATE,), [], {"t": {-1, 0}}),
+        ((CREATE, "TRUNCATE t"), [(100, "t")], {"t": {-2, -1, 0}}),
+        (
+            ("CREATE TABLE o (id INT)", "RENAME TABLE o TO t", "TRUNCATE t", "TRUNCATE t"),
+            [(100, "o"), (200, "t"), (300, "t")],
+            {"o": {-4, -3}, "t": {-2, -1, 0}},
+        ),
+        (("RENAME TABLE o TO t", "TRUNCATE t"), [(0, "o"), (100, "t")], {"o": {-3, -2}, "t": {-1, 0}}),
+        (
+            ("CREATE TABLE o (id INT)", "RENAME TABLE o TO t", "DROP TABLE t", CREATE),
+            [],
+            {"t": {-1, 0}},
+        ),
+    ],
+)
+def test_what_was_before_a_table_was_emptied(
+    texts: tuple[str, ...], earlier: list[tuple[int, str]], topics: dict[str, set[int]]
+) -> None:
+    """It is read where the table had another name, but nothing of another table that took this one."""
+    found = history(*texts)
+    assert [(era.start[2], era.table[1]) for era in found.earlier] == earlier
+    assert found.topics(lambda _, table: table, before=True) == topics
+    assert found.topics(lambda _, table: table) == {"t": {0}}
+    places = [found.era(0, "bin.000001", 100 * number + 1) for number in range(len(texts) + 1)]
+    assert places == sorted(places)
+    assert places[-1] == 0
+
+
 def test_columns_that_change_places_and_come_again() -> None:
     found = history(
         CREATE, "ALTER TABLE t CHANGE a b INT, CHANGE b a VARCHAR(20), DROP id", "ALTER TABLE t ADD id INT",
