@@ -16,15 +16,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from millrace.local import Component, Kafka, MariaDB, MissingLibraryError, MySQL, Registry
+from millrace.local import Component, MariaDB, MissingLibraryError, MySQL, Registry
 from millrace.local.errors import ComponentDiedError
 from millrace.selection.tables import SYSTEM_DATABASES
+from tests.secure_kafka import SecureKafka
 
 # How long an example takes says how busy the machine is, no more.
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +34,8 @@ settings.load_profile("millrace")
 _LIVE_FIXTURES = {"kafka", "registry", "mysql", "mariadb", "database"}
 _WORKER_BYTES = 4 << 30
 """What a worker and its servers take together: Kafka, MySQL, MariaDB, a registry, Spark, the services."""
+
+C = TypeVar("C", bound=Component)
 
 _running = pytest.StashKey[list[Component]]()
 
@@ -98,7 +101,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def _serve(component: Component, config: pytest.Config) -> Iterator[Component]:
+def _serve(component: C, config: pytest.Config) -> Iterator[C]:
     try:
         component.start()
     except MissingLibraryError as error:
@@ -110,9 +113,9 @@ def _serve(component: Component, config: pytest.Config) -> Iterator[Component]:
 
 
 @pytest.fixture(scope="session")
-def kafka(pytestconfig: pytest.Config) -> Iterator[Kafka]:
-    """A Kafka of one node."""
-    yield from _serve(Kafka(), pytestconfig)
+def kafka(pytestconfig: pytest.Config) -> Iterator[SecureKafka]:
+    """A Kafka of one node, which can be reached over TLS with SASL, too."""
+    yield from _serve(SecureKafka(), pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
+from pydantic import SecretStr
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -160,10 +161,23 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
     if settings.ssl_certificate_location and settings.ssl_key_location:
         options["ssl.keystore.type"] = "PEM"
         options["ssl.keystore.certificate.chain"] = settings.ssl_certificate_location.read_text()
-        options["ssl.keystore.key"] = settings.ssl_key_location.read_text()
-        if settings.ssl_key_password:
-            options["ssl.key.password"] = settings.ssl_key_password.get_secret_value()
+        options["ssl.keystore.key"] = _plain_key(
+            settings.ssl_key_location.read_text(), settings.ssl_key_password
+        )
     return options
+
+
+def _plain_key(pem: str, password: SecretStr | None) -> str:
+    """Give a private key as Java reads it: in PKCS #8, and not encrypted as OpenSSL does it."""
+    if "-----BEGIN PRIVATE KEY-----" in pem:
+        return pem
+    # Few keys are otherwise, and the package is not among those that spark-submit's Python needs.
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    secret = password.get_secret_value().encode() if password and "ENCRYPTED" in pem else None
+    key = serialization.load_pem_private_key(pem.encode(), secret)
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
 
 
 def _jaas(mechanism: str, username: str, password: str) -> str:

@@ -31,6 +31,9 @@ _JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -X
 """A job is short, and most of its work is in Python: the second compiler doubles the time of the JVM. For the
 first alone Java reserves 48 MiB of code, which Spark fills."""
 
+_SECRETS: Final = "(?i)secret|password|token|access[.]?key|keystore[.]key"
+"""What Spark keeps out of its logs: as by default, and the private key for Kafka."""
+
 _MEMORY_OF_EXECUTORS: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
@@ -75,6 +78,7 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     # Else each column of an expression asks Java several times, to say in an error where it was written.
     conf.setIfMissing("spark.python.sql.dataFrameDebugging.enabled", "false")
     conf.setIfMissing("spark.sql.streaming.stopTimeout", _STREAM_ENDS_WITHIN)
+    conf.setIfMissing("spark.redaction.regex", _SECRETS)
     if master is not None:
         conf.set("spark.master", master)
     for name, value in _MEMORY_OF_EXECUTORS.items():

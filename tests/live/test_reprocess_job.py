@@ -31,6 +31,8 @@ from spark_jobs.common.tables import parse_gtids
 from spark_jobs.reprocess import main, report, reprocess, summary
 from tests.live.reader_world import ReaderWorld
 from tests.live.rows_world import RowsWorld, without_column_names
+from tests.secure_kafka import SecureKafka
+from tests.shared import run_python
 from tests.spark_session import SPARK, spark
 from tests.stages import without_times
 
@@ -236,6 +238,34 @@ def test_an_archive_is_read_as_the_topic_is(
         for counted in (of_topic, of_archive)
     ]
     assert rows[0] == rows[1] != []
+
+
+def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path) -> None:
+    """Driver, Java's client and the executors' workers connect; no secret is where others may read it."""
+    events = tmp_path / "events"
+    events.mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"spark.log.level DEBUG\nspark.eventLog.enabled true\nspark.eventLog.compress false\n"
+        f"spark.eventLog.dir {events.as_uri()}\n"
+    )
+    settings = {
+        **world.environment, **kafka.secure, "SPARK_CONF_DIR": str(tmp_path),
+        "MILLRACE_REGISTRY_USERNAME": "someone", "MILLRACE_REGISTRY_PASSWORD": "hidden-of-the-registry",
+    }  # fmt: skip
+    _, key, *_ = (kafka.folder / "server-key.pem").read_bytes().splitlines()
+    for job in ("reprocess", "loop_detection"):
+        where = "--source", world.source, "--output", str(tmp_path / job), "--master", "local[2]"
+        done = run_python("-m", "millrace.cli", "job", job, *where, settings=settings)
+        (tmp_path / f"{job}.log").write_text(done.stdout + done.stderr)
+        assert done.returncode == 0, [line for line in done.stderr.splitlines() if "error: " in line]
+    told = json.loads((tmp_path / "reprocess" / "summary.json").read_text())[world.source]
+    assert told["transactions"] > 25
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sum(events in path.parents for path in files) >= 2
+    for path in files:
+        written = path.read_bytes()
+        assert b"hidden-of" not in written, path
+        assert key not in written, path
 
 
 def test_definitions_that_no_log_tells_are_given(
