@@ -6,7 +6,7 @@ reported to the driver, such as those of a lost attempt, belong to no result. Fi
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -18,7 +18,6 @@ from pyarrow import fs
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
 
-_REPEATING: Final = {"source", "op", "transaction", "log_file", "type", "header", "context"}
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -48,19 +47,6 @@ def remove_others(folder: str, files: Iterable[WrittenFile]) -> None:
     for found in system.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True)):
         if found.path.endswith(".parquet") and found.path not in named:
             system.delete_file(found.path)
-
-
-def _repeating(schema: pa.Schema) -> list[str]:
-    """Name the columns whose values repeat: to look for repeats in those of rows costs more than it saves."""
-
-    def leaves(field: pa.Field, path: str) -> Iterator[str]:
-        if pa.types.is_struct(field.type):
-            for inner in field.type:
-                yield from leaves(inner, f"{path}.{inner.name}")
-        else:
-            yield path
-
-    return [path for field in schema if field.name in _REPEATING for path in leaves(field, field.name)]
 
 
 class ParquetFiles:
@@ -102,12 +88,13 @@ class ParquetFiles:
         path = f"{self._folder}/{folder}"
         self._system.create_dir(path, recursive=True)
         name = f"{folder}/{self._name}-{len(self._written) + len(self._open)}.parquet"
+        # Most values of small transactions do not repeat, and zstd finds what does.
         writer = pq.ParquetWriter(
             f"{self._folder}/{name}",
             schema,
             filesystem=self._system,
             compression="zstd",
-            use_dictionary=_repeating(schema),
+            use_dictionary=False,
         )
         return f"{table}\0{name}", writer, schema
 
