@@ -292,8 +292,9 @@ class Committer(Generic[S]):
         """Commit what was sent, with the state of the last :meth:`settle`; a state that goes back is refused.
 
         Without ``wait`` the stage may work while the brokers commit; one of the next calls tells how that
-        ended.
+        ended. Where a broker was lost it waits nevertheless: topics are compared before more is written.
         """
+        wait = wait or self._producer.warned
         with self.explained():
             self._producer.finish(self.explain)
         value, *others = values = [committer._next() for committer in self._together]
