@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
-from millrace.runtime.errors import UserError
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
@@ -169,13 +169,21 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
 
 def _plain_key(pem: str, password: SecretStr | None) -> str:
     """Give a private key as Java reads it: in PKCS #8, and not encrypted as OpenSSL does it."""
-    if "-----BEGIN PRIVATE KEY-----" in pem:
+    if "BEGIN PRIVATE KEY" in pem:
         return pem
     # Few keys are otherwise, and the package is not among those that spark-submit's Python needs.
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
 
     secret = password.get_secret_value().encode() if password and "ENCRYPTED" in pem else None
-    key = serialization.load_pem_private_key(pem.encode(), secret)
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), secret)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        problem = (
+            "MILLRACE_KAFKA_SSL_KEY_LOCATION: this is no private key in PEM, or "
+            "MILLRACE_KAFKA_SSL_KEY_PASSWORD is not its password"
+        )
+        raise SettingsError([problem]) from None
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, *form).decode()
 

@@ -3,19 +3,24 @@
 import logging
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import click
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import SecretStr
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from millrace.cli import main
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings
 from spark_jobs.common.job import _bound, _joined, _settings, errors_in_words
 from spark_jobs.common.job import errors_in_words as job_errors
-from spark_jobs.common.kafka import parse_bound
+from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.session import SparkSettings, Steps, _conf
 from spark_jobs.loop_detection import _servers
 
@@ -216,3 +221,29 @@ def test_a_job_that_is_interrupted_while_java_is_asked(capfd: pytest.CaptureFixt
 def test_how_much_was_read_and_how_fast_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     Steps(cast("Any", None), "reprocess").say_speed(3_000_000, 600_000_000, 20)
     assert capsys.readouterr().err == "reprocess: 3,000,000 events, 600.0 MB: 150,000 events/s, 30.0 MB/s\n"
+
+
+def test_a_private_key_as_java_reads_it(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    forms = serialization.PrivateFormat
+    plain = key.private_bytes(serialization.Encoding.PEM, forms.PKCS8, serialization.NoEncryption())
+    secret = serialization.BestAvailableEncryption(b"secret")
+
+    def given(form: serialization.PrivateFormat, encryption: Any, password: str | None) -> str:
+        place = tmp_path / "key.pem"
+        place.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
+        settings = KafkaSettings(
+            bootstrap_servers="127.0.0.1:9092",
+            security_protocol="SSL",
+            ssl_certificate_location=place,
+            ssl_key_location=place,
+            ssl_key_password=password and SecretStr(password),
+        )
+        return kafka_options(settings)["ssl.keystore.key"]
+
+    assert given(forms.PKCS8, serialization.NoEncryption(), None) == plain.decode()
+    assert given(forms.TraditionalOpenSSL, serialization.NoEncryption(), "unused") == plain.decode()
+    assert given(forms.PKCS8, secret, "secret") == plain.decode()
+    for password in (None, "wrong"):
+        with pytest.raises(SettingsError, match="MILLRACE_KAFKA_SSL_KEY_PASSWORD is not its password"):
+            given(forms.PKCS8, secret, password)
