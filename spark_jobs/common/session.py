@@ -92,6 +92,8 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     conf.setIfMissing("spark.sql.shuffle.partitions", "8")
+    # Jobs have no tables of Spark's: otherwise it makes a folder for them where it was started.
+    conf.setIfMissing("spark.sql.warehouse.dir", gettempdir())
     conf.setIfMissing(
         "spark.driver.extraJavaOptions",
         f'-Dlog4j2.configurationFile={logging.as_uri()} "-Djava.io.tmpdir={gettempdir()}" {_JVM_OPTIONS}',
