@@ -612,15 +612,21 @@ def by_newest(made_world):
     ]
 
 
+def whole_and_cut(made):
+    """A world that has mapped the log at once, and one whose row mapper began again after each record."""
+    catalog = [definition("a", "id", "note")]
+    cut = World(made.topic, catalog=catalog, cut_every=1)
+    cut.run()
+    return world(made, catalog=catalog), cut
+
+
 def test_a_renamed_column_has_its_former_names_as_aliases():
     made = log(named=False).begin().insert("a", (1, "x")).commit()
     insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO `text-1`")
     varchar = "VARCHAR(100) CHARACTER SET utf8mb4"
     insert_again(made, 3, f"ALTER TABLE a CHANGE `text-1` words {varchar}, RENAME COLUMN id TO number")
     insert_again(made, 4, f"ALTER TABLE a MODIFY words {varchar} NOT NULL, ADD INDEX (number)")
-    catalog = [definition("a", "id", "note")]
-    result, cut = world(made, catalog=catalog), World(made.topic, catalog=catalog, cut_every=1)
-    cut.run()
+    result, cut = whole_and_cut(made)
     assert (
         aliases(result)
         == aliases(cut)
@@ -640,9 +646,7 @@ def test_aliases_find_no_column_of_a_table_that_was_dropped():
     varchar = "VARCHAR(100) CHARACTER SET utf8mb4"
     insert_again(made, 2, f"CREATE TABLE a (number INT PRIMARY KEY, note {varchar})")
     insert_again(made, 3, f"ALTER TABLE a CHANGE note words {varchar}, CHANGE number id INT")
-    catalog = [definition("a", "id", "note")]
-    result, cut = world(made, catalog=catalog), World(made.topic, catalog=catalog, cut_every=1)
-    cut.run()
+    result, cut = whole_and_cut(made)
     assert (
         aliases(result)
         == aliases(cut)
@@ -734,10 +738,7 @@ def test_the_history_outlasts_a_restart_and_does_not_read_what_is_to_come():
     made = log(named=False).begin().insert("a", (1, "x")).commit()
     insert_again(made, 2, "ALTER TABLE a RENAME COLUMN note TO text")
     insert_again(made, 3, "ALTER TABLE a RENAME COLUMN text TO words")
-    catalog = [definition("a", "id", "note")]
-    whole = world(made, catalog=catalog)
-    cut = World(made.topic, catalog=catalog, cut_every=1)
-    cut.run()
+    whole, cut = whole_and_cut(made)
     assert names(whole) == names(cut) == [["id", "note"], ["id", "text"], ["id", "words"]]
     assert whole.ledger.topics["t.schemas"] == cut.ledger.topics["t.schemas"]
 
