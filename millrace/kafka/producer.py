@@ -172,7 +172,7 @@ class TransactionalProducer:
         """
         self._close_client()
         self._open_client()
-        if any(state and state.owner != self._owner for state in self.open(again=True)):
+        if self._has_others(self.open(again=True)):
             raise self.fenced()
 
     def open(self, *, again: bool = False) -> list[StoredState | None]:
@@ -190,7 +190,10 @@ class TransactionalProducer:
 
     def is_taken_over(self) -> bool:
         """Tell whether another process has written a state of this one."""
-        return any(state and state.owner != self._owner for state in self._stored())
+        return self._has_others(self._stored())
+
+    def _has_others(self, states: Iterable[StoredState | None]) -> bool:
+        return any(state and state.owner != self._owner for state in states)
 
     def _take_id(self, rival: str) -> client.Producer:
         """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
