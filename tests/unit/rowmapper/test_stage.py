@@ -613,7 +613,7 @@ def by_newest(made_world):
 
 
 def whole_and_cut(made):
-    """A world that has mapped the log at once, and one whose row mapper began again after each record."""
+    """A world that has mapped the log with one commit, and one that has committed wherever it could."""
     catalog = [definition("a", "id", "note")]
     cut = World(made.topic, catalog=catalog, cut_every=1)
     cut.run()
