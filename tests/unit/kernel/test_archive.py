@@ -26,7 +26,7 @@ def archive(tmp_path: Path) -> Path:
     path = tmp_path / "millrace-spark.zip"
     with zipfile.ZipFile(path, "w") as packed:
         for one in (PROJECT / "millrace").rglob("*"):
-            if one.is_file() and one.suffix not in {".pyc", ".pyx", ".pxd"}:
+            if one.is_file() and one.parent.name != "__pycache__" and one.suffix not in {".pyx", ".pxd"}:
                 packed.write(one, one.relative_to(PROJECT))
         for one in (PROJECT / "schemas" / "avro").iterdir():
             packed.write(one, f"millrace/avro/schemas/{one.name}")
