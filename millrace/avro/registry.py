@@ -200,12 +200,12 @@ class SchemaRegistry(SchemaStore):
         elif parts.username is not None:
             known = basic_authorization(unquote(parts.username), unquote(parts.password or ""))
             headers["Authorization"] = known
-        try:
-            tls = ssl.create_default_context(cafile=settings.ssl_ca_location)
-        except (OSError, ValueError) as error:
-            raise RegistryError(f"the schema registry's settings cannot be used: {error}") from None
         self._client = BoundedHttp(
-            self._place, headers=headers, tls=tls, timeout_s=_REQUEST_TIMEOUT_S, limit=_LONGEST_ANSWER
+            self._place,
+            headers=headers,
+            tls=_tls(settings),
+            timeout_s=_REQUEST_TIMEOUT_S,
+            limit=_LONGEST_ANSWER,
         )
         self._retry_s = retry_s
         self._stop = stop or Event()
@@ -371,9 +371,37 @@ class SchemaRegistry(SchemaStore):
                 reason = f"no whole answer within {_REQUEST_TIMEOUT_S:g} s"
             case ssl.SSLCertVerificationError():
                 hint = "set MILLRACE_REGISTRY_SSL_CA_LOCATION to the CA that signs its certificate"
+            case ssl.SSLError() if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+                hint = (
+                    "does it ask for a certificate of ours, and take the one in "
+                    "MILLRACE_REGISTRY_SSL_CERTIFICATE_LOCATION?"
+                )
             case ssl.SSLError():
                 hint = "is it https:// or http:// in MILLRACE_REGISTRY_URL?"
         return RegistryError(f"the schema registry at {self._place} does not answer ({reason}): {hint}")
+
+
+def _tls(settings: RegistrySettings) -> ssl.SSLContext:
+    """Return how TLS is spoken with the registry; raises :class:`RegistryError` for files that are no use."""
+    password = settings.ssl_key_password
+    try:
+        tls = ssl.create_default_context(cafile=settings.ssl_ca_location)
+    except (OSError, ValueError) as error:
+        raise RegistryError(f"MILLRACE_REGISTRY_SSL_CA_LOCATION cannot be used: {error}") from None
+    if settings.ssl_certificate_location is not None:
+        try:
+            tls.load_cert_chain(
+                settings.ssl_certificate_location,
+                settings.ssl_key_location,
+                # Without one OpenSSL would ask for it at the terminal.
+                password="" if password is None else password.get_secret_value(),
+            )
+        except (OSError, ValueError) as error:
+            raise RegistryError(
+                "MILLRACE_REGISTRY_SSL_CERTIFICATE_LOCATION, _KEY_LOCATION and _KEY_PASSWORD cannot be used: "
+                f"{error}"
+            ) from None
+    return tls
 
 
 def _short(text: str, most: int = 300) -> str:

@@ -130,12 +130,19 @@ class RegistrySettings(SettingsGroup):
     ssl_ca_location: Path | None = Field(
         None, description="file of the CA certificates that sign the registry's"
     )
+    ssl_certificate_location: Path | None = Field(None, description="file of our certificate")
+    ssl_key_location: Path | None = Field(None, description="file of our private key")
+    ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
 
     @model_validator(mode="after")
     def _credentials_are_complete(self) -> "RegistrySettings":
         if (self.username is None) != (self.password is None):
             raise ValueError(f"{PREFIX}REGISTRY_USERNAME and {PREFIX}REGISTRY_PASSWORD go together")
-        if self.url is None and (self.username is not None or self.ssl_ca_location is not None):
+        if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
+            raise ValueError(
+                f"{PREFIX}REGISTRY_SSL_CERTIFICATE_LOCATION and {PREFIX}REGISTRY_SSL_KEY_LOCATION go together"
+            )
+        if self.url is None and any(value for name, value in self if name != "url"):
             raise ValueError(f"{PREFIX}REGISTRY_URL is needed with {PREFIX}REGISTRY_…")
         return self
 

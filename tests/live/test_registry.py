@@ -1,6 +1,14 @@
 """The schema registry's client against a real registry, and against what is none."""
 
+import ssl
+import threading
+from contextlib import closing
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from millrace.avro import registry as module
 from millrace.avro.records import RecordSerializer, deserialize
@@ -12,6 +20,7 @@ from millrace.avro.registry import (
     UnknownSchemaError,
     value_subject,
 )
+from millrace.local.certificates import write_certificates
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import RegistrySettings
@@ -140,7 +149,60 @@ def test_nobody_there():
         release_port(port)
 
 
-def test_certificates_that_cannot_be_read(tmp_path):
-    settings = RegistrySettings(url="https://127.0.0.1:1", ssl_ca_location=tmp_path / "missing.pem")
-    with pytest.raises(RegistryError, match="settings cannot be used"):
-        SchemaRegistry(settings)
+@pytest.fixture
+def secured(registry, tmp_path):
+    """A TLS endpoint before the registry, which asks for a certificate, and the settings to reach it."""
+    write_certificates(tmp_path)
+    ca, certificate, key = (tmp_path / f"{name}.pem" for name in ("ca", "server-cert", "server-key"))
+    at = urlsplit(registry.url)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forward(self):
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            behind = HTTPConnection(at.netloc)
+            with closing(behind):
+                behind.request(self.command, self.path, content, dict(self.headers))
+                answer = behind.getresponse()
+                body = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = forward  # noqa: N815 - as http.server calls them
+
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca)
+    tls.load_cert_chain(certificate, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2  # its handshake fails; that of 1.3 succeeds for the client
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        url = f"https://127.0.0.1:{server.server_port}{at.path}"
+        yield {"url": url, "ssl_ca_location": ca}, certificate, key
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.parametrize("password", [None, "hidden"])
+def test_a_registry_that_asks_for_a_certificate(secured, source_name, password, tmp_path):
+    settings, certificate, key = secured
+    if password is not None:
+        known = serialization.load_pem_private_key(key.read_bytes(), None)
+        encrypted = serialization.BestAvailableEncryption(password.encode())
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encrypted
+        key = tmp_path / "encrypted.pem"
+        key.write_bytes(known.private_bytes(*form))
+    ours = {"ssl_certificate_location": certificate, "ssl_key_location": key, "ssl_key_password": password}
+    with SchemaRegistry(RegistrySettings(**settings, **ours)) as client:
+        assert client.schema(client.register(value_subject(source_name), record(A))) == record(A)
+    with SchemaRegistry(RegistrySettings(**settings)) as client, pytest.raises(RegistryError) as refused:
+        client.check()
+    assert "take the one in MILLRACE_REGISTRY_SSL_CERTIFICATE_LOCATION?" in refused.value.message
+    if password is not None:
+        for wrong in (None, "other"):
+            with pytest.raises(RegistryError, match="_KEY_PASSWORD cannot be used: "):
+                SchemaRegistry(RegistrySettings(**settings, **ours | {"ssl_key_password": wrong}))

@@ -66,13 +66,7 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- if and .tls.existingSecret (not (hasSuffix "SSL" .securityProtocol)) -}}
 {{- fail (printf "kafka.tls.existingSecret is set, but kafka.securityProtocol is %s: set it to SSL or SASL_SSL" .securityProtocol) -}}
 {{- end -}}
-{{- include "millrace.check.tls" (list "kafka.tls" .tls) -}}
-{{- if and .tls.certificateKey (not .tls.privateKeyKey) -}}
-{{- fail "kafka.tls.certificateKey is set without kafka.tls.privateKeyKey: a certificate needs its private key" -}}
-{{- end -}}
-{{- if and .tls.privateKeyPasswordKey (not .tls.privateKeyKey) -}}
-{{- fail "kafka.tls.privateKeyPasswordKey is set without kafka.tls.privateKeyKey: it is the password of that key" -}}
-{{- end -}}
+{{- include "millrace.check.clientKey" (list "kafka.tls" .tls) -}}
 {{- end -}}
 
 {{- define "millrace.check.registry" -}}
@@ -84,6 +78,21 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- end -}}
 {{- if and .tls.existingSecret (hasPrefix "http://" .url) -}}
 {{- fail "registry.tls.existingSecret is set, but registry.url begins with http://: TLS needs https://" -}}
+{{- end -}}
+{{- include "millrace.check.clientKey" (list "registry.tls" .tls) -}}
+{{- end -}}
+
+{{/* Takes a list: where the material is in the values, and the material, with the password of the key. */}}
+{{- define "millrace.check.clientKey" -}}
+{{- include "millrace.check.tls" . -}}
+{{- $path := index . 0 -}}
+{{- with index . 1 -}}
+{{- if and .certificateKey (not .privateKeyKey) -}}
+{{- fail (printf "%s.certificateKey is set without %s.privateKeyKey: a certificate needs its private key" $path $path) -}}
+{{- end -}}
+{{- if and .privateKeyPasswordKey (not .privateKeyKey) -}}
+{{- fail (printf "%s.privateKeyPasswordKey is set without %s.privateKeyKey: it is the password of that key" $path $path) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

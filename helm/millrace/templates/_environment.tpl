@@ -27,8 +27,14 @@ MILLRACE_KAFKA_SSL_KEY_LOCATION: {{ printf "/etc/millrace/tls/kafka/%s" .private
 
 {{- define "millrace.settings.registry" -}}
 MILLRACE_REGISTRY_URL: {{ .Values.registry.url | quote }}
-{{- if and .Values.registry.tls.existingSecret .Values.registry.tls.caKey }}
-MILLRACE_REGISTRY_SSL_CA_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .Values.registry.tls.caKey | quote }}
+{{- with .Values.registry.tls }}
+{{- if and .existingSecret .caKey }}
+MILLRACE_REGISTRY_SSL_CA_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .caKey | quote }}
+{{- end }}
+{{- if .certificateKey }}
+MILLRACE_REGISTRY_SSL_CERTIFICATE_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .certificateKey | quote }}
+MILLRACE_REGISTRY_SSL_KEY_LOCATION: {{ printf "/etc/millrace/tls/registry/%s" .privateKeyKey | quote }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -168,12 +174,17 @@ MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- end -}}
 
 {{- define "millrace.secrets.registry" -}}
+{{- $variables := list -}}
 {{- with .Values.registry -}}
 {{- if .existingSecret -}}
-{{ include "millrace.secretVariable" (list "MILLRACE_REGISTRY_USERNAME" .existingSecret .usernameKey) }}
-{{ include "millrace.secretVariable" (list "MILLRACE_REGISTRY_PASSWORD" .existingSecret .passwordKey) }}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_REGISTRY_USERNAME" .existingSecret .usernameKey)) -}}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_REGISTRY_PASSWORD" .existingSecret .passwordKey)) -}}
+{{- end -}}
+{{- if .tls.privateKeyPasswordKey -}}
+{{- $variables = append $variables (include "millrace.secretVariable" (list "MILLRACE_REGISTRY_SSL_KEY_PASSWORD" .tls.existingSecret .tls.privateKeyPasswordKey)) -}}
 {{- end -}}
 {{- end -}}
+{{- join "\n" $variables -}}
 {{- end -}}
 
 {{/* The variables from Secrets, as YAML of a list. Takes a dict with root, source (merged) and component. */}}

@@ -83,9 +83,12 @@ def test_nothing_answers() -> None:
     assert message.endswith("): is it running, and is MILLRACE_REGISTRY_URL right?")
 
 
-def test_certificates_that_are_not_there(tmp_path: Path) -> None:
-    settings = RegistrySettings(url="https://localhost:1", ssl_ca_location=tmp_path / "nothing.pem")
-    assert said(settings).startswith("the schema registry's settings cannot be used: ")
+@pytest.mark.parametrize("names", [("ca",), ("certificate", "key")])
+def test_certificates_that_are_not_there(names: tuple[str, ...], tmp_path: Path) -> None:
+    files = {f"ssl_{name}_location": tmp_path / "nothing.pem" for name in names}
+    message = said(RegistrySettings(url="https://localhost:1", **files))
+    assert message.startswith(f"MILLRACE_REGISTRY_SSL_{names[0].upper()}_LOCATION")
+    assert " cannot be used: [Errno 2] No such file or directory" in message
 
 
 def test_a_registry_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

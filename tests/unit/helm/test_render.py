@@ -703,6 +703,10 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
             "registry.url holds a user name or a password",
         ),
         ({"registry": {"tls": {"existingSecret": "ca"}}}, "registry.url begins with http://"),
+        (
+            {"registry": {"url": "https://registry", "tls": {"certificateKey": "tls.crt"}}},
+            "registry.tls.certificateKey is set: set registry.tls.existingSecret",
+        ),
         ({"sources": {"shop": {"mysql": {"host": ""}}}}, "set mysql.host (a server) or files"),
         ({"sources": {"shop": {"inputSource": "stock"}}}, "the reader and the snapshots are those of stock"),
         ({"sources": {"shop": {"inputSource": "shop"}}}, "the name of the source itself"),
