@@ -8,7 +8,7 @@ which topics refused rows: their tables are quarantined from the first row that 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -382,13 +382,9 @@ class Ports:
         return [self._wait(future) for future in [self.pool.submit(register, *schema) for schema in schemas]]
 
     def _wait(self, future: "Future[Any]") -> Any:
-        while True:
-            try:
-                return future.result(_TICK_S)
-            except TimeoutError:
-                if future.done():
-                    raise
-                self.tick()
+        while not wait([future], _TICK_S).done:
+            self.tick()
+        return future.result()
 
     def noted(self) -> tuple[list[TableTopic], SnapshotMerged]:
         """Read what earlier row mappers noted: the topics of tables, and how far snapshots are merged."""
