@@ -34,7 +34,6 @@ from spark_jobs.common.kafka import resolve_slice, scan
 from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
-    check_one_source,
     order_of,
     place_column,
     plain_value,
@@ -314,7 +313,6 @@ def report_of(
 @click.option("--after", required=True, help="Folder with results of reprocess by another version.")
 def main(job: Job, spark: SparkSession, before: str | None, after: str) -> None:
     """Compare what two versions made of the same raw events, or one with what was published."""
-    check_one_source(job)
     sides = Side(before), Side(after)
     differences, compared = conformance(job, spark, *sides)
     counts = compared.orderBy("kind").collect()

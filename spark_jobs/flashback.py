@@ -42,7 +42,6 @@ from spark_jobs.common.tables import (
     Reached,
     Table,
     changes_of,
-    check_one_source,
     has_gtid,
     order_of,
     parse_gtids,
@@ -545,7 +544,6 @@ def main(  # noqa: PLR0917 - click calls it by names
     dry_run: bool,
 ) -> None:
     """Write SQL that undoes changes of tables, the newest first, as flashback.sql."""
-    check_one_source(job)
     if not (gtids or transactions or after or until or keys):
         problem = "select what to undo, with --gtids, --transaction, --after, --until or --key"
         raise SettingsError([problem])

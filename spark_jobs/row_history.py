@@ -29,7 +29,6 @@ from spark_jobs.common.tables import (
     Log,
     Table,
     changes_of,
-    check_one_source,
     parse_key,
     parse_tables,
     place_column,
@@ -194,7 +193,6 @@ def _shown(row: Row) -> list[Any]:
 @click.option("--key", required=True, help="Its primary key, such as id=5 or a=1,b=x.")
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     """Write everything that ever happened to a row."""
-    check_one_source(job)
     (names,), wanted = parse_tables([table]), parse_key(key)
     found, statements, changes = row_history(job, spark, names, wanted)
     told = summary(found, wanted, statements, changes)

@@ -44,7 +44,6 @@ from spark_jobs.common.tables import (
     Reached,
     Table,
     changes_of,
-    check_one_source,
     counts_of,
     has_one_key,
     parse_moment,
@@ -428,7 +427,6 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
 )
 def main(job: Job, spark: SparkSession, tables: tuple[str, ...], at: str) -> None:
     """Write the rows that tables had at a moment, as Parquet."""
-    check_one_source(job)
     until, states = table_state(job, spark, parse_tables(tables), parse_moment("--at", at))
     job.steps.say(f"as of {until}")
     job.finish(summary(until, states), report(job, until, states))

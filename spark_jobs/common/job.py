@@ -276,8 +276,8 @@ def job_command(
     """Make a command of a job; its function is called with the job, the session and its own options.
 
     It reads the events of its sources; with ``raw`` their raw events, without the registry, from an archive
-    too; with ``tables`` the whole row topics of tables, and its input is the topic of their transactions. One
-    that ``appends`` to an archive reads what follows it, and is called with its folder.
+    too; with ``tables`` the whole row topics of tables of one source, and its input is the topic of their
+    transactions. One that ``appends`` to an archive reads what follows it, and is called with its folder.
     """
     unbounded = tables or appends
     kind: Topic = "raw" if raw else "transactions" if tables else "events"
@@ -285,7 +285,10 @@ def job_command(
     def decorate(function: Callable[..., None]) -> click.Command:
         @click.command(name, help=function.__doc__)
         @click.option(
-            "--source", "sources", multiple=True, help="Source to read; may be repeated. [MILLRACE_SOURCE]"
+            "--source",
+            "sources",
+            multiple=True,
+            help=f"Source to read{'' if tables else '; may be repeated'}. [MILLRACE_SOURCE]",
         )
         @click.option(
             "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
@@ -336,6 +339,8 @@ def job_command(
                 bounds = _bound("--from", start), _bound("--to", end)
                 settings = _settings(sources, bootstrap_servers, registry_url, kind=_SETTINGS[kind])
                 names = list(dict.fromkeys(sources or (settings.source,)))
+                if tables and len(names) > 1:
+                    raise SettingsError([f"--source is {', '.join(names)}: {name} reads one source"])
                 schemas = _look_up(settings, names, kind)
                 folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)

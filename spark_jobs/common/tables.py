@@ -601,9 +601,3 @@ def has_one_key(schemas: Mapping[int, Any], counts: Counts) -> bool:
         if number in schemas
     }
     return not counts.keyless and len(layouts) <= 1
-
-
-def check_one_source(job: Job) -> None:
-    """Refuse several sources."""
-    if len(job.inputs) > 1:
-        raise SettingsError([f"--source is {', '.join(job.sources)}: {job.name} reads one source"])

@@ -1,6 +1,7 @@
 """What a job takes from its settings before Spark runs: cores, memory, where its input begins, its folder."""
 
 import logging
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NoReturn, cast
 
 import click
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import SecretStr
@@ -182,6 +184,24 @@ def test_the_name_of_a_source_for_a_job() -> None:
         _settings(["1shop"], None, None)
     assert caught.value.message.startswith("--source: ")
     assert "a letter, then letters, digits, '_' or '-'" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        ("conformance", ["--after", "x"]),
+        ("flashback", []),
+        ("row_history", ["--table", "shop.orders", "--key", "id=5"]),
+        ("table_state", ["--table", "shop.orders"]),
+    ],
+)
+def test_jobs_on_tables_read_one_source(job: str, options: list[str]) -> None:
+    """It is said before Kafka is looked for."""
+    done = CliRunner().invoke(main, ["job", job, "--source", "north", "--source", "south", *options])
+    assert done.exit_code == ExitCode.SETTINGS
+    assert done.stderr == f"error: --source is north, south: {job} reads one source\n"
+    explained = CliRunner().invoke(main, ["job", job, "--help"]).stdout
+    assert re.search(r"--source TEXT +Source to read\. ", explained)
 
 
 def test_server_ids() -> None:
