@@ -16,6 +16,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,9 @@ from millrace import __version__
 from millrace.avro.registry import value_subject
 from millrace.contract import source_problem, versions_among
 from millrace.kafka.client import connect
+from millrace.kafka.continuity import TopicChangedError
+from millrace.kafka.errors import BrokerError
+from millrace.kafka.read import topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
@@ -59,6 +63,7 @@ from spark_jobs.common.session import SparkSettings, Steps, spark_session
 T = TypeVar("T")
 
 _LONGEST_NAME: Final = 200
+_NAMED: Final = 10
 
 _AT_THE_OTHER_END: Final = {("--from", "latest"): sys.maxsize, ("--to", "earliest"): 0}
 """Offsets, from which and up to which there is nothing."""
@@ -341,7 +346,8 @@ def job_command(
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 if tables and len(names) > 1:
                     raise SettingsError([f"--source is {', '.join(names)}: {name} reads one source"])
-                schemas = _look_up(settings, names, kind)
+                topics = _topics(settings)
+                schemas = _look_up(settings, topics, names, kind)
                 folder = (output or f"reports/{name}-{_joined(names)}").rstrip("/")
                 _check_folder(folder)
                 if appends and archive is not None:
@@ -362,8 +368,10 @@ def job_command(
                     spark.sparkContext.setCheckpointDir(job.kept)
                     try:
                         function(job, spark, **own)
-                    except BaseException:
+                    except BaseException as error:
                         job.discard()
+                        if _is_of_kafka(name, error):
+                            _check_not_deleted(job, topics)
                         raise
                     if job.faults.number:
                         raise UserError(
@@ -452,17 +460,18 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
 
 def topic_versions(job: Job, topic: str) -> list[str]:
     """Give the topics that have a table's rows, in their order; an incompatible schema opens a new one."""
-    kafka = job.settings.kafka
-    existing = connect(kafka).list_topics(timeout=kafka.connect_timeout_s).topics
-    return versions_among(existing, topic) or [topic]
+    return versions_among(_topics(job.settings), topic) or [topic]
+
+
+def _topics(settings: RawJobSettings) -> set[str]:
+    """Reach Kafka; name the topics that there are."""
+    return set(topic_names(connect(settings.kafka)))
 
 
 def _look_up(
-    settings: RawJobSettings, sources: Sequence[str], kind: Topic
+    settings: RawJobSettings, existing: AbstractSet[str], sources: Sequence[str], kind: Topic
 ) -> dict[str, dict[int, dict[str, Any]]]:
-    """Reach Kafka and the registry before Spark, which takes a while, and return each source's schemas."""
-    admin = connect(settings.kafka)
-    existing = admin.list_topics(timeout=settings.kafka.connect_timeout_s).topics
+    """Check the topics and reach the registry before Spark, which takes a while; return sources' schemas."""
     for source in sources:
         topic = f"{source}.{kind}"
         if topic not in existing:
@@ -561,6 +570,32 @@ def errors_in_words(name: str) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(interrupts)
+
+
+def _is_of_kafka(name: str, error: BaseException) -> bool:
+    """Tell whether a job failed because it could not read a topic."""
+    if isinstance(error, UserError):
+        return error.exit_code in (ExitCode.KAFKA, ExitCode.DATA)
+    return isinstance(error, Exception) and _kafka_words(name, str(error)) is not None
+
+
+def _check_not_deleted(job: Job, before: AbstractSet[str]) -> None:
+    """Raise :class:`TopicChangedError` where topics that there were before are gone.
+
+    What a broker, Kafka's client or Spark says of a topic that is deleted while it is read depends on the
+    moment, and may be that no broker answers. So the cluster is asked.
+    """
+    try:
+        gone = before - _topics(job.settings)
+    except BrokerError:
+        return
+    read = sorted(topic for topic in gone if topic.startswith(tuple(f"{source}." for source in job.sources)))
+    if read:
+        what = f"{', '.join(read[:_NAMED])} {'was' if len(read) == 1 else 'were'} deleted"
+        raise TopicChangedError(
+            f"{what} while {job.name} ran; the previous results remain. docs/operations.md says what to do "
+            "('A topic that changed')"
+        )
 
 
 def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:

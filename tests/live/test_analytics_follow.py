@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -254,26 +254,49 @@ def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("job", "after"), [("analytics", "places to cut found ("), ("reprocess", "transactions found (")]
-)
-def test_kafka_that_is_lost_while_a_job_reads(source_name: str, tmp_path: Path, job: str, after: str) -> None:
+AFTER = {"analytics": "places to cut found (", "reprocess": "transactions found ("}
+"""What jobs say before executors begin to read."""
+
+
+def told_when_lost(
+    world: World, job: str, folder: Path, lose: Callable[[], object], **settings: str
+) -> tuple[int, str]:
+    """Let a job lose what it is about to read; give its exit code and what it says."""
+    world.create()
+    world.write(whole=True)
+    where = ["--source", world.source, "--output", str(folder), "--master", "local[2]"]
+    environment = environment_with({**world.environment, **settings})
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli", "job", job, *where],
+        env=environment, cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        told = ""
+        while AFTER[job] not in told and (line := process.stderr.readline()):
+            told += line
+        lose()
+        told += process.stderr.read()
+    assert AFTER[job] in told
+    assert not list(folder.iterdir()), told
+    return process.returncode, told
+
+
+@pytest.mark.parametrize("job", AFTER)
+def test_kafka_that_is_lost_while_a_job_reads(source_name: str, tmp_path: Path, job: str) -> None:
     with Kafka() as kafka:
         world = World(kafka, source_name)
-        world.create()
-        world.write(whole=True)
-        settings = {**world.environment, "MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}
-        where = ["--source", world.source, "--output", str(tmp_path), "--master", "local[2]"]
-        with subprocess.Popen(
-            [sys.executable, "-m", "millrace.cli", "job", job, *where],
-            env=environment_with(settings), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
-            assert process.stderr is not None
-            for line in process.stderr:
-                if after in line:
-                    break
-            kafka.kill()
-            told = process.stderr.read()
-    assert process.returncode == ExitCode.KAFKA, told
+        impatient = {"MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}
+        code, told = told_when_lost(world, job, tmp_path, kafka.kill, **impatient)
+    assert code == ExitCode.KAFKA, told
     assert re.match(r"error: Kafka (stopped answering while|at \S+ does not answer)", told.splitlines()[-1])
-    assert not list(tmp_path.iterdir()), told
+
+
+@pytest.mark.parametrize("job", AFTER)
+def test_a_topic_that_is_deleted_while_a_job_reads(
+    kafka: Kafka, source_name: str, tmp_path: Path, job: str
+) -> None:
+    world = World(kafka, source_name)
+    code, told = told_when_lost(world, job, tmp_path, world.delete)
+    assert code == ExitCode.DATA, told
+    assert re.match(rf"error: {world.topic} was deleted while {job} ran; ", told.splitlines()[-1]), told
+    assert "Traceback" not in told

@@ -27,7 +27,7 @@ from millrace.runtime.settings import load_settings
 from spark_jobs import analytics, conformance, flashback, loop_detection, reprocess, row_history, table_state
 from spark_jobs import conformance as compared
 from spark_jobs import row_history as followed
-from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _look_up
+from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _look_up, _topics
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
@@ -355,7 +355,7 @@ class Jobs:
         if kind == "raw":
             del values["registry"]
         settings = load_settings(_SETTINGS[kind], source=source, **values)
-        schemas = _look_up(settings, [source], kind)
+        schemas = _look_up(settings, _topics(settings), [source], kind)
         kafka = kafka_options(settings.kafka)
         inputs = list(_inputs(self.spark, kafka, schemas, (None, None), kind))
         job = Job(name, str(folder), kafka, inputs, Steps(self.spark, name), self.spark, settings)
