@@ -331,7 +331,7 @@ def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> 
         .limit(2 * number)
         .collect(),
         number_of_ddl=frames["ddl"].count(),
-        ddl=frames["ddl"].orderBy(sf.desc("offset")).limit(10 * number).collect(),
+        ddl=frames["ddl"].orderBy(sf.desc("second"), sf.desc("offset")).limit(10 * number).collect(),
         deletes=minutes.orderBy(sf.desc("rows"), "minute").limit(number).collect(),
         lag=frames["lag"].orderBy("source", "server_id").collect(),
         commit_groups=frames["commit_groups"].orderBy("source").collect(),

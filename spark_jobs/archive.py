@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from spark_jobs.common.archive import Archive, ArchivedFile, append, read_archive
-from spark_jobs.common.charts import count
+from spark_jobs.common.charts import many
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.report import Bytes, Code, Report
 
@@ -69,7 +69,7 @@ def report(job: Job, found: Mapping[str, Archived]) -> Report:
     page = Report(f"Archive of {', '.join(job.sources)}", job.facts)
     added = _figures([file for one in found.values() for file in one.added])
     held = _figures([file for one in found.values() for file in one.archive.files])
-    page.verdict(f"{count(added['records'])} records were added.", "good")
+    page.verdict(f"{many(added['records'], 'record')} added.", "good")
     page.tiles(
         [
             ("records added", added["records"]),

@@ -294,17 +294,20 @@ def _tables(outcome: Outcome) -> list[tuple[str, int, int, int]]:
 def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     """Build the page."""
     page = Report(f"Reprocessing of {', '.join(job.sources)}", job.facts)
+    events = sum(one.events for one in outcomes.values())
     dead = sum(one.counters["dead_letters"] for one in outcomes.values())
     written = [file for one in outcomes.values() for file in one.files]
     records = sum(file.rows for file in written)
     if dead:
         lost = f"{count(dead)} dead letters could not be decoded"
         page.verdict(f"{count(records)} records were written, but {lost}.", "bad")
+    elif not events:
+        page.verdict("There was no event to read.", "doubt")
     else:
         page.verdict(f"{count(records)} records were written: everything could be decoded.", "good")
     page.tiles(
         [
-            ("raw events", sum(one.events for one in outcomes.values())),
+            ("raw events", events),
             ("records written", records),
             ("transactions", sum(one.counters["transactions"] for one in outcomes.values())),
             ("dead letters", dead),

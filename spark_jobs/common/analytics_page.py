@@ -5,7 +5,7 @@ it. Text comes from logs and is escaped by :mod:`spark_jobs.common.report`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -19,13 +19,14 @@ from spark_jobs.common.charts import (
     duration,
     fill,
     legend,
+    many,
     ranked,
     share,
     short_size,
     size,
 )
 from spark_jobs.common.job import Job, moment
-from spark_jobs.common.report import Bytes, Code, Report, Share
+from spark_jobs.common.report import Bytes, Cell, Code, Report, Share
 from spark_jobs.common.statistics import LOOKED_AT
 
 _BARS: Final = 12
@@ -80,8 +81,8 @@ class Results:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one source with rows."""
-        return len({row.source for row in self.rows}) > 1
+        """Whether what is shown is of more than one source."""
+        return len({row.source for row in (*self.rows, *self.largest, *self.ddl)}) > 1
 
     def by_table(self) -> dict[_Name, dict[str, Row]]:
         """Give the rows of ``rows_per_table`` by table and operation, the table with most rows first."""
@@ -101,9 +102,10 @@ class Results:
 
 def report(job: Job, results: Results) -> Report:
     """Build the page."""
-    facts = [_headline(results), _period(results), *job.facts]
-    page = Report(f"What was written in {', '.join(job.sources)}", facts)
-    (mood, text), *others = _points(results) or [("good", "Nothing stands out.")]
+    facts = [_headline(results), _period(results)] if results.events else []
+    page = Report(f"What was written in {', '.join(job.sources)}", [*facts, *job.facts])
+    nothing = ("good", "Nothing stands out.") if results.events else ("doubt", "There was no event to read.")
+    (mood, text), *others = _points(results) or [nothing]
     page.verdict(text, mood)
     page.tiles(
         [
@@ -118,6 +120,12 @@ def report(job: Job, results: Results) -> Report:
     page.points(others)
     for note in job.notes:
         page.text(note)
+    if results.events:
+        _sections(page, results)
+    return page
+
+
+def _sections(page: Report, results: Results) -> None:
     _tables_section(page, results)
     _transactions_sections(page, results)
     _statements_section(page, results)
@@ -128,7 +136,6 @@ def report(job: Job, results: Results) -> Report:
     _ddl_section(page, results)
     _bytes_section(page, results)
     _events_section(page, results)
-    return page
 
 
 def lines(results: Results) -> Iterator[str]:
@@ -154,17 +161,16 @@ def _period(results: Results) -> str:
 def _headline(results: Results) -> str:
     tables = results.by_table()
     if not tables:
-        return f"{_many(results.events, 'event')}, and no row was changed in them."
-    (_, database, table), operations = next(iter(tables.items()))
-    most = sum(row.rows for row in operations.values())
+        return f"{many(results.events, 'event')}, and no row was changed in them."
+    operations = list(next(iter(tables.values())).values())
+    table = results.table(operations[0])
     rows = results.number_of_rows
-    words = (
-        f"{_many(results.transactions, 'transaction')} changed {_many(rows, 'row')} in {len(tables)} tables"
-    )
+    changed = f"{many(results.transactions, 'transaction')} changed {many(rows, 'row')}"
     if len(tables) == 1:
-        changed = f"{_many(results.transactions, 'transaction')} changed {_many(rows, 'row')}"
-        return f"{changed} of {database}.{table}."
-    return f"{words}; {database}.{table} has {share(most, rows)} of them."
+        return f"{changed} of {table}."
+    return (
+        f"{changed} in {len(tables)} tables; {table} has {share(_total(operations, 'rows'), rows)} of them."
+    )
 
 
 def _busiest(results: Results) -> int:
@@ -190,7 +196,7 @@ def _picture(page: Report, results: Results) -> None:
     page.chart(columns("Rows changed over time", starts, results.step, series))
     if results.outside:
         page.text(
-            f"{_many(results.outside, 'event')} dated far away from all others, not in the chart: "
+            f"{many(results.outside, 'event')} dated far away from all others, not in the chart: "
             f"the first of all is of {moment(results.first_time)}, the last of {moment(results.last_time)}."
         )
     if results.undated:
@@ -207,9 +213,10 @@ def _points_of_times(results: Results) -> Iterator[tuple[str, str]]:
     for row in results.lag:
         if row.p99 is not None and row.p99 > _LATE_MS:
             late = f"{_seconds(row.p99)} or more after the commit there"
-            yield "bad", f"One in a hundred transactions of server {row.server_id} was committed {late}."
+            on = f" on {row.source}" if results.several else ""
+            yield "bad", f"One in a hundred transactions of server {row.server_id} was committed{on} {late}."
     if results.outside:
-        yield "doubt", f"{_many(results.outside, 'event')} dated far away from all others."
+        yield "doubt", f"{many(results.outside, 'event')} dated far away from all others."
 
 
 def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
@@ -221,7 +228,7 @@ def _points_of_tables(results: Results) -> Iterator[tuple[str, str]]:
     if keyless:
         worst, rows = max(keyless, key=lambda one: one[1])
         most = f"{count(rows)} of {results.table(worst)}"
-        text = f"Rows of {_many(len(keyless), 'table')} without a primary key were updated or deleted"
+        text = f"Rows of {many(len(keyless), 'table')} without a primary key were updated or deleted"
         yield "bad", f"{text}, {most}: a replica finds each of them by a scan."
     looked, unchanged = _total(results.tables, "looked"), _total(results.tables, "unchanged")
     if looked and unchanged / looked >= _MANY_UNCHANGED:
@@ -294,25 +301,39 @@ def _tables_section(page: Report, results: Results) -> None:
 
 def _transactions_sections(page: Report, results: Results) -> None:
     page.section("Largest transactions", "By rows changed. Bytes are those of all its events in the log.")
-    _transactions_table(page, results.largest)
+    _transactions_table(page, results, results.largest)
     page.section(
         "Longest transactions",
         "From the first statement to the commit on the server where the transaction began. Event times "
         "have whole seconds; the time of the commit is exact where the log holds it (MySQL 8.0 and later).",
     )
-    _transactions_table(page, results.longest)
+    _transactions_table(page, results, results.longest)
 
 
-def _transactions_table(page: Report, rows: Sequence[Row]) -> None:
-    page.table(
+def _table(
+    page: Report,
+    results: Results,
+    headings: Sequence[str],
+    rows: Sequence[Row],
+    cells: Callable[[Row], Sequence[Cell]],
+) -> None:
+    """Add a table with a line for each row, which says its source if there are several."""
+    if results.several:
+        page.table(["source", *headings], [(row.source, *cells(row)) for row in rows])
+    else:
+        page.table(headings, [cells(row) for row in rows])
+
+
+def _transactions_table(page: Report, results: Results, rows: Sequence[Row]) -> None:
+    _table(
+        page,
+        results,
         ["transaction", "began (UTC)", "seconds", "rows", "by", "bytes", "tables", "who", "first event"],
-        [
-            (
+        rows,
+        lambda row: (
                 Code(row.transaction), moment(row.started), row.seconds, row.rows, _operations(row),
                 Bytes(row.bytes), ", ".join(row.tables) or None, _who(row), Code(row.first_key),
-            )
-            for row in rows
-        ],
+            ),
     )  # fmt: skip
 
 
@@ -337,12 +358,12 @@ def _statements_section(page: Report, results: Results) -> None:
             "binlog_rows_query_log_events = ON (MySQL), or binlog_annotate_row_events (MariaDB)."
         )
     if results.statements:
-        page.table(
+        _table(
+            page,
+            results,
             ["statement", "executed", "rows", "bytes", "seconds"],
-            [
-                (Code(row.statement), row.executions, row.rows, Bytes(row.bytes), row.seconds)
-                for row in results.statements
-            ],
+            results.statements,
+            lambda row: (Code(row.statement), row.executions, row.rows, Bytes(row.bytes), row.seconds),
         )
 
 
@@ -438,14 +459,14 @@ def _ddl_section(page: Report, results: Results) -> None:
         "" if shown == results.number_of_ddl else f" The newest {shown} of {count(results.number_of_ddl)}."
     )
     page.section("DDL", f"DDL statements, the newest first.{newest}")
-    page.table(
+    _table(
+        page,
+        results,
         ["at (UTC)", "what", "of", "seconds", "who", "statement"],
-        [
-            (
-                moment(row.second), row.verb, row.object, row.seconds, _who(row), Code(row.statement),
-            )
-            for row in results.ddl
-        ],
+        results.ddl,
+        lambda row: (
+            moment(row.second), row.verb, row.object, row.seconds, _who(row), Code(row.statement),
+        ),
     )  # fmt: skip
 
 
@@ -482,10 +503,6 @@ def _events_section(page: Report, results: Results) -> None:
 
 def _sampled() -> str:
     return f"Of each rows event the first {LOOKED_AT} rows are examined."
-
-
-def _many(number: int, one: str) -> str:
-    return f"{count(number)} {one}{'' if number == 1 else 's'}"
 
 
 def _seconds(milliseconds: float) -> str:

@@ -51,6 +51,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def many(number: int, one: str) -> str:
+    """Return a number of things in words: ``1 row``, ``1,234 rows``."""
+    return f"{count(number)} {one}{'' if number == 1 else 's'}"
+
+
 def size(value: float) -> str:
     """Return a number of bytes in words: ``12.3 MB``."""
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from spark_jobs.common.charts import many
 from spark_jobs.common.report import Code, Report
 
 FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
@@ -90,7 +91,7 @@ class Faults:
         """Say in a report that there are some, and list them at its end."""
         if not self.number:
             return
-        number = f"{self.number:,} record{'s' if self.number > 1 else ''}"
+        number = many(self.number, "record")
         page.notice(f"{number} could not be read: see the end of the page. Everything else was read.", "bad")
         page.section(
             "Records that could not be read",

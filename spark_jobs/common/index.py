@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from millrace import __version__
 from millrace.text import shortened
+from spark_jobs.common.charts import many
 from spark_jobs.common.report import GENERATOR, Link, Mood, Report
 
 INDEX: Final = "index.html"
@@ -118,7 +119,7 @@ def _when(one: Listed) -> str:
 
 
 def _result(one: Listed) -> Mood:
-    unread = f"{one.faulty:,} record{'s' if one.faulty > 1 else ''} could not be read." if one.faulty else ""
+    unread = f"{many(one.faulty, 'record')} could not be read." if one.faulty else ""
     return Mood(" ".join(filter(None, (one.verdict, unread))) or "-", "bad" if unread else one.mood)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 
-from spark_jobs.common.charts import count, size
+from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
@@ -70,10 +70,7 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
         kinds = dict.fromkeys(one.kind for one in findings.incidents)
         yield "doubt", f"Nothing circulates, but see: {', '.join(kinds)}."
     if findings.unread:
-        text = (
-            f"Nothing circulates in what could be read, but {count(findings.unread)} "
-            f"record{'s' if findings.unread > 1 else ''} could not."
-        )
+        text = f"Nothing circulates in what could be read, but {many(findings.unread, 'record')} could not."
         yield "doubt", text
     if findings.alone:
         text = (
@@ -82,7 +79,7 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
         )
         yield "not compared", text
     if findings.undecided:
-        what = f"{count(findings.undecided)} repeated transaction{'s' if findings.undecided > 1 else ''}"
+        what = many(findings.undecided, "repeated transaction")
         text = f"No loop for certain, but {what} that the logs do not identify as a loop or as genuine."
         yield "undecidable", text
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.contract import transactional_id
 from millrace.kafka.job_topic import JobTopic
 from millrace.runtime.health import Health
-from spark_jobs.common.charts import count
+from spark_jobs.common.charts import count, many
 from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.follow import Pace
@@ -187,7 +187,7 @@ def _report(job: Job, values: Sequence[Mapping[str, Any]]) -> Report:
     sums = {name: sum(one[name] for one in values) for name in ("events", "transactions", "rows", "bytes")}
     closed = sum(one["closed"] for one in values)
     page.verdict(
-        f"{count(closed)} windows were closed at this look; {count(len(values) - closed)} are open.", "good"
+        f"{many(closed, 'window')} closed at this check, {count(len(values) - closed)} open.", "good"
     )
     page.tiles(
         [

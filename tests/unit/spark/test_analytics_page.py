@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-import pytest
 from pyspark.sql import Row
 
 from spark_jobs.common.analytics_page import Results, lines, report
@@ -91,12 +90,14 @@ def incident() -> Results:
             Row(source="shop", database="db", table="log", ordinal=1, name=EVIL, changed=20),
         ],
         hot_keys=[Row(source="shop", database="db", table="log", key=EVIL, changes=12)],
-        statements=[Row(database="db", statement=EVIL, executions=5, rows=9, bytes=90, seconds=0)],
+        statements=[
+            Row(source="shop", database="db", statement=EVIL, executions=5, rows=9, bytes=90, seconds=0)
+        ],
         number_of_ddl=300,
         ddl=[
             Row(
-                second=1000, verb="ALTER", object=EVIL, seconds=3, server_id=1, thread_id=None, user=None,
-                statement=EVIL,
+                source="shop", second=1000, verb="ALTER", object=EVIL, seconds=3, server_id=1,
+                thread_id=None, user=None, statement=EVIL,
             )
         ],
         deletes=[Row(source="shop", minute=960, database=HEBREW, table="\u202eevil", rows=50_000, bytes=9)],
@@ -152,8 +153,30 @@ def test_nothing_stands_out_where_nothing_does() -> None:
     assert '<p class="verdict good">' in page(quiet)
 
 
-@pytest.mark.parametrize("events", [0, 7])
-def test_a_log_in_which_nothing_changed(events: int) -> None:
-    markup = page(empty(events=events))
+def test_a_log_in_which_nothing_changed() -> None:
+    markup = page(empty(events=7))
     check_self_contained(markup)
-    assert f"{events} events, and no row was changed in them." in markup
+    assert "7 events, and no row was changed in them." in markup
+
+
+def test_where_nothing_was_read_nothing_is_good() -> None:
+    markup = page(empty())
+    check_self_contained(markup)
+    assert '<p class="verdict doubt">There was no event to read.</p>' in markup
+    assert "<section>" not in markup
+
+
+def test_of_several_sources_each_line_says_its_own() -> None:
+    """A transaction, a statement and a DDL statement, as a table does."""
+    words = page(incident())
+    assert 'data-label="source"' not in words.split("Replication")[0]
+    north, south = (rows(db, "orders", "insert", n) for db, n in (("a", 700), ("b", 300)))
+    several = replace(
+        incident(), rows=[Row(**{**south.asDict(), "source": "south"}), north],
+        deletes=(), tables=(), outside=0,
+    )  # fmt: skip
+    markup = page(several)
+    told = "".join(check_self_contained(markup).words)
+    assert "changed 1,000 rows in 2 tables; south: b.orders has 30 % of them." in told
+    assert "One in a hundred transactions of server 3 was committed on shop 40.0 s or more after" in told
+    assert markup.count('data-label="source"') == 4 + 2  # and lag, and groups of commits
