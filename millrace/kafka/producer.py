@@ -446,16 +446,21 @@ class TransactionalProducer:
         return batches, ends
 
     def _commit(self, batches: Sequence[Batch], ends: Mapping[str, int], wonder: Callable[[], None]) -> None:
+        """Commit; the call that ends the transaction is not given up.
+
+        librdkafka would take the late answer to it for that to the next one, and say that a transaction is
+        committed which is not.
+        """
         self._send_all(batches, wait=True)
         self._writer.wait_to_flush(round(_STEP_S * 1000))
+        self._flush(wonder)
         if self._admin is not None and ends:
             self._check(self._admin, ends)
-        self._until_done("committing", _COMMIT_S, self._producer.commit_transaction, wonder)
+        self._until_done("committing", _COMMIT_S, lambda _: self._producer.commit_transaction(_COMMIT_S))
         self._ended = time.monotonic()
 
     def _check(self, admin: client.AdminClient, ends: Mapping[str, int]) -> None:
         """Refuse the commit where topics do not end at the offsets that were counted."""
-        self._flush()
         if self.failures:
             return  # the commit says why
         found = _ends_of(admin, ends)
@@ -471,14 +476,14 @@ class TransactionalProducer:
         self.commits += 1
         self.commit_time = time.time()
 
-    def _flush(self) -> None:
+    def _flush(self, wonder: Callable[[], None]) -> None:
         """Wait until Kafka has taken what was sent, or has refused some of it, which the commit tells."""
 
         def flush(timeout_s: float) -> None:
             if self._producer.flush(timeout_s):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", False, True, False))
 
-        self._until_done("writing", _COMMIT_S, flush)
+        self._until_done("writing", _COMMIT_S, flush, wonder)
 
     def _refused(self, reason: str) -> FencedError | BrokerError:
         """Undo the open transaction, and give the error to raise: ``reason``, unless this one is fenced."""

@@ -95,6 +95,19 @@ def test_output_and_state_are_there_together(settings: KafkaSettings, topics: To
         assert producer.open() == [None]
 
 
+def test_a_commit_that_takes_longer_than_a_step(
+    settings: KafkaSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka takes the late answer to a call that was given up for that to the next one."""
+    with TransactionalProducer(settings, topics.source, "reader") as producer:
+        producer.open()
+        monkeypatch.setattr("millrace.kafka.producer._STEP_S", 0.0)
+        for number in range(20):
+            send(producer, topics.raw, b"1", b"%d" % number, 1000)
+            producer.commit(b"after %d" % number)
+            assert state_of(settings, topics.source, "reader") == b"after %d" % number
+
+
 def test_reading_waits_for_what_is_undecided(settings: KafkaSettings, topics: Topics) -> None:
     """The rest of a transaction shows a moment after its first records: nobody may take that for the end."""
     with TransactionalProducer(settings, topics.source, "reader") as producer:
