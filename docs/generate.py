@@ -1,4 +1,4 @@
-"""Writes what follows from the code: tables of the documentation, the schema of events, enums of the kernel.
+"""Writes what follows from the code: tables of the documentation, the schema of events, parts of the kernel.
 
 ``make generate`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the files
 below (``# generated: NAME`` and ``# end`` in code), and writes the schema BinlogEvent and the help of the
@@ -28,6 +28,7 @@ from pydantic.fields import FieldInfo
 
 from millrace.avro import columnar, plans, transactions
 from millrace.avro.events import binlog_event_schema
+from millrace.avro.events.schema import HEAD
 from millrace.binlog.columns.declaration import NativeKind, SelectedKind
 from millrace.binlog.declaration import declared_fields
 from millrace.binlog.events.rows import PlainRowsEvent
@@ -91,7 +92,7 @@ PAGES: Final = {
     "docs/operations.md": ("metrics",),
     "helm/millrace/README.md": ("values",),
     "millrace/kernel/columns.pyx": ("ColumnKind",),
-    "millrace/kernel/event_records.pxd": ("FieldKind", "RowsField"),
+    "millrace/kernel/event_records.pxd": ("FieldKind", "RowsField", "Head"),
     "millrace/kernel/events.pyx": ("Layout", "Wire", "Condition"),
     "millrace/kernel/json_text.pyx": ("JsonKind",),
     "millrace/kernel/rows.pyx": ("NativeKind",),
@@ -250,6 +251,26 @@ def enum_text(name: str) -> str:
     return "\n".join((f"cdef enum {name}:", *members))
 
 
+def head_text() -> str:
+    """Write for the kernel what stands in front of the event, how it is read, and how it is written."""
+    text = ("Span", "Text", "{}span", "{}text")
+    number = ("int64_t", "int64_t", "long", "long")
+    kinds = {"string": text, "bytes": text, "boolean": ("bint", "bint", "flag", "byte")}
+    fields = [
+        (field.name, *(each.format("nullable_" * field.optional) for each in kinds.get(field.kind, number)))
+        for field in HEAD
+    ]
+    lines = ["cdef struct Head:", *(f"    {kind} {name}" for name, kind, *_ in fields)]
+    lines += ["    Py_ssize_t event  # where it begins"]
+    lines += ["", "", "cdef struct NewHead:", *(f"    {kind} {name}" for name, _, kind, *_ in fields)]
+    lines += ["", "", "cdef inline void read_head(Source* source, Head* head) noexcept nogil:"]
+    lines += [f"    head.{name} = read_{kind}(source)" for name, _, _, kind, _ in fields]
+    lines += ["    head.event = source.at"]
+    lines += ["", "", "cdef inline void put_head(Output* out, const NewHead* head) noexcept nogil:"]
+    lines += [f"    put_{kind}(out, head.{name})" for name, *_, kind in fields]
+    return "\n".join(lines)
+
+
 def _of_script(name: str, script: str = "") -> Callable[[], str]:
     """Take the generator from a script beside this one, which is named as its page unless it is given."""
 
@@ -268,6 +289,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "topics": topics_table,
     "metrics": metrics_table,
     "values": values_table,
+    "Head": head_text,
     **{name: partial(enum_text, name) for name in KERNEL_ENUMS},
 }
 

@@ -195,7 +195,7 @@ cdef class HeadReader:
     cdef EventHead _read(self, bytes data, Source* source, Py_ssize_t start):
         cdef Head found
         cdef EventHead head
-        read_head(source, &found)
+        read_plain_head(source, &found)
         if source.bad:
             return None
         head = EventHead.__new__(EventHead)

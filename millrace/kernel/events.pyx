@@ -17,13 +17,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
-from millrace.kernel.event_records cimport CHECKSUM_LENGTH, ROWS_FLAGS, ROWS_TABLE_ID, remember
+from millrace.kernel.event_records cimport CHECKSUM_LENGTH, ROWS_FLAGS, ROWS_TABLE_ID, NewHead, put_head, remember
 from millrace.kernel.reading cimport (
     Source,
+    Span,
     is_ascii,
     read_lenenc,
+    read_span,
     read_uint,
     skip,
     slice_of,
@@ -32,6 +34,7 @@ from millrace.kernel.reading cimport (
 from millrace.kernel.tuples cimport new_object, set_slot, tuple_of
 from millrace.kernel.writing cimport (
     Output,
+    Text,
     put_byte,
     put_long,
     put_number,
@@ -478,7 +481,7 @@ cdef class EventRecordWriter(PlannedLog):
     cdef int64_t _epoch
 
     cdef object _last_table_map
-    cdef bytes _last_table
+    cdef tuple _last_table
 
     def __dealloc__(self):
         free(self._out.data)
@@ -570,7 +573,7 @@ cdef class EventRecordWriter(PlannedLog):
         # What the tracker makes of it, and the table, which must be known in front of the event.
         cdef Step step
         cdef Output* out = &self._out
-        cdef bytes table = None
+        cdef tuple table = None
         cdef tuple table_map = None
         cdef int64_t table_id = 0
         cdef bint ends_statement = False
@@ -579,7 +582,7 @@ cdef class EventRecordWriter(PlannedLog):
             table_map = self._table_map(data, source.end, plan)
             if table_map is None:
                 return None
-            table = <bytes> table_map[3]
+            table = <tuple> table_map[3]
         elif plan.layout == LAYOUT_ROWS:
             table_id = <int64_t> read_number(&source, plan.fields[<int> ROWS_TABLE_ID].wire)
             ends_statement = read_number(&source, plan.fields[<int> ROWS_FLAGS].wire) & 1
@@ -587,33 +590,20 @@ cdef class EventRecordWriter(PlannedLog):
             table = self._table_of(table_maps.get(table_id))
         if source.bad or not self._tracker.step(plan, &source, event.server_id, position, ends_statement, &step):
             return None
+        cdef NewHead new
+        memset(&new, 0, sizeof(NewHead))
+        new.log_file, new.position = text_of(self._log_file_text), position
+        new.type, new.type_code = text_of(<bytes> self._names[event.type_code]), event.type_code
+        new.timestamp, new.server_id = <int64_t> event.timestamp, <int64_t> event.server_id
+        new.event_size, new.next_position = <int64_t> event.event_size, <int64_t> event.next_position
+        new.flags, new.epoch = <int64_t> event.flags, self._epoch
+        if self._checksums:  # which was looked at
+            new.checksum.data, new.checksum.size = source.data + end - CHECKSUM_LENGTH, CHECKSUM_LENGTH
+        self._add_step(&new, &step)
+        if table is not None:
+            new.database, new.table = text_of(<bytes> table[0]), text_of(<bytes> table[1])
         put_object(out, self._prefix)
-        put_object(out, self._log_file_text)
-        put_long(out, position)
-        put_byte(out, 0)  # sub_index
-        put_object(out, <bytes> self._names[event.type_code])
-        put_long(out, <int64_t> event.timestamp)
-        put_long(out, event.type_code)
-        put_long(out, <int64_t> event.server_id)
-        put_long(out, <int64_t> event.event_size)
-        put_long(out, <int64_t> event.next_position)
-        put_long(out, <int64_t> event.flags)
-        put_byte(out, 0)  # extra_headers
-        if self._checksums:
-            put_byte(out, 2)
-            put_long(out, CHECKSUM_LENGTH)
-            put_checksum(out, data)
-        else:
-            put_byte(out, 0)
-        put_byte(out, 0)  # artificial
-        put_byte(out, 0)  # post_header_extra
-        put_long(out, self._epoch)
-        self._put_step(out, &step)
-        if table is None:
-            put_byte(out, 0)
-            put_byte(out, 0)
-        else:
-            put_object(out, table)
+        put_head(out, &new)
         put_object(out, <bytes> self._branches[event.type_code])
         if plan.layout == LAYOUT_TABLE_MAP:
             put_object(out, <bytes> table_map[2])
@@ -632,21 +622,13 @@ cdef class EventRecordWriter(PlannedLog):
         self._tracker.note(&step)
         return value
 
-    cdef void _put_step(self, Output* out, const Step* step) noexcept:
+    cdef void _add_step(self, NewHead* head, const Step* step) noexcept:
         cdef const Output* name = &self._tracker.new_name if step.begins else &self._tracker.name
-        if not step.known:
-            put_byte(out, 0)
-        else:
-            put_byte(out, 2)
-            put_sized(out, name.data, name.size)
-        put_long(out, step.ordinal)
-        put_byte(out, step.begins)
-        if step.ends == END_NONE:
-            put_byte(out, 0)
-        else:
-            put_byte(out, 2)
-            put_object(out, b"\x0ccommit" if step.ends == END_COMMIT else b"\x10rollback")
-        put_byte(out, 0)  # xid
+        if step.known:
+            head.transaction.data, head.transaction.size = name.data, name.size
+        head.ordinal, head.begins = step.ordinal, step.begins
+        if step.ends != END_NONE:
+            head.ends = text_of(b"\x0ccommit" if step.ends == END_COMMIT else b"\x10rollback")
 
     # -- what has its own layout -----------------------------------------------------------------------
 
@@ -656,7 +638,7 @@ cdef class EventRecordWriter(PlannedLog):
         known = self._table_maps.get(content)
         if known is not None:
             # Rows follow, of this table as a rule.
-            self._last_table_map, self._last_table = <object> (<tuple> known)[0], <bytes> (<tuple> known)[3]
+            self._last_table_map, self._last_table = <object> (<tuple> known)[0], <tuple> (<tuple> known)[3]
             return <tuple> known
         try:
             event = self._decode_table_map(data, HEADER_LENGTH, end, plan.known)
@@ -666,14 +648,12 @@ cdef class EventRecordWriter(PlannedLog):
         remember(self._table_maps, content, made, REMEMBERED, REMEMBERED_SIZE)
         return made
 
-    cdef bytes _table_of(self, table_map):
-        """Give database and table of a table map in Avro, each after its branch of the union."""
+    cdef tuple _table_of(self, table_map):
+        """Give database and table of a table map in Avro."""
         if table_map is None:
             return None
         if table_map is not self._last_table_map:
-            self._last_table = (
-                b"\x02" + self._write_text(table_map.database) + b"\x02" + self._write_text(table_map.table)
-            )
+            self._last_table = self._write_text(table_map.database), self._write_text(table_map.table)
             self._last_table_map = table_map
         return self._last_table
 
@@ -894,10 +874,11 @@ cdef int64_t position_of(bytes head, bytes key) noexcept:
     return position
 
 
-cdef inline void put_checksum(Output* out, bytes data) noexcept:
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
-    cdef Source source = source_of(data, 0, end)
-    put_slice(out, &source, end - CHECKSUM_LENGTH, CHECKSUM_LENGTH)
+cdef Text text_of(bytes written) noexcept:
+    """Give what a string of Avro holds."""
+    cdef Source source = source_of(written, 0, PyBytes_GET_SIZE(written))
+    cdef Span span = read_span(&source)
+    return Text(source.data + span.at, span.size)
 
 
 # ------------------------------------------------------------------------------------------ making objects

@@ -28,7 +28,7 @@ from millrace.kernel.event_records cimport (
     ROWS_ROWS,
     ROWS_TABLE_ID,
     Head,
-    read_head,
+    read_plain_head,
     remember,
 )
 from millrace.kernel.reading cimport (
@@ -44,7 +44,7 @@ from millrace.kernel.reading cimport (
 )
 from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
 from millrace.kernel.tuples cimport tuple_of
-from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, trim
+from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, put_sized_object, trim
 
 from millrace.binlog.errors import BinlogError
 
@@ -373,7 +373,7 @@ cdef class TransactionWriter:
             if size > limit or not starts_with(&source, prefix):
                 return 0
             head = &self._heads[number]
-            read_head(&source, head)
+            read_plain_head(&source, head)
             if not is_ordinary(&source, head):
                 return 0
             if number == 0:
@@ -667,7 +667,7 @@ cdef class TransactionWriter:
         status = put_object(out, table.origin) or put_times(out, micros) or put_object(out, table.place)
         status = status or put_long(out, head.server_id) or put_byte(out, 2 if self._has_gtid else 0)
         if self._has_gtid:
-            status = status or put_text(out, self._id)
+            status = status or put_sized_object(out, self._id)
         status = status or put_span(out, source, &head.log_file) or put_long(out, head.position)
         for index in range(count):
             end[index] = out.size
@@ -679,7 +679,7 @@ cdef class TransactionWriter:
             status = status or put_object(out, table.schema_source)
             status = status or put_byte(out, 2) or put_byte(out, <uint8_t>operations[index])
             status = status or put_byte(out, 2) or put_times(out, self._now_us)
-            status = status or put_byte(out, 2) or put_text(out, self._id)
+            status = status or put_byte(out, 2) or put_sized_object(out, self._id)
         if status:
             raise MemoryError
         for index in range(count):
@@ -699,13 +699,13 @@ cdef class TransactionWriter:
         cdef Output* out = &self._out
         cdef bytes begin, end
         out.size = 0
-        status = put_object(out, self._begin) or put_text(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
+        status = put_object(out, self._begin) or put_sized_object(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
         status = status or self._put_boundary(<bytes>first[VALUE], &self._heads[0]) or put_byte(out, 0)
         if status:
             raise MemoryError
         begin = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
         out.size = 0
-        status = put_object(out, self._end) or put_text(out, self._id) or put_byte(out, 2)
+        status = put_object(out, self._end) or put_sized_object(out, self._id) or put_byte(out, 2)
         status = status or put_long(out, self._records) or put_byte(out, 2) or put_long(out, len(self._tables))
         for index in range(len(self._tables)):
             status = status or put_object(out, (<TableWriter>self._tables[index]).label)
@@ -773,10 +773,6 @@ cdef inline int put_times(Output* out, int64_t micros) noexcept:
     """Write milliseconds, and microseconds and nanoseconds, which may be null."""
     return put_long(out, micros // 1000) or put_byte(out, 2) or put_long(out, micros) or put_byte(out, 2) \
         or put_long(out, micros * 1000)
-
-
-cdef inline int put_text(Output* out, bytes data) noexcept:
-    return put_sized(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 cdef inline int put_span(Output* out, const Source* source, const Span* span) noexcept:

@@ -26,6 +26,12 @@ cdef struct Output:
     bint bad  # memory was short since it was cleared, or bytes that are not there were to be copied
 
 
+cdef struct Text:
+    # Bytes or a string to be written, which whoever fills it in holds; null without data, where it may be.
+    const uint8_t* data
+    Py_ssize_t size
+
+
 cdef inline uint8_t* room(Output* out, Py_ssize_t size) noexcept nogil:
     """Make the output ``size`` bytes longer and give the first of them; NULL where memory is short."""
     cdef uint8_t* found
@@ -110,8 +116,23 @@ cdef inline int put_sized(Output* out, const uint8_t* data, Py_ssize_t size) noe
     return put(out, data, size)
 
 
+cdef inline int put_text(Output* out, Text text) noexcept nogil:
+    return put_sized(out, text.data, text.size)
+
+
+cdef inline int put_nullable_text(Output* out, Text text) noexcept nogil:
+    """The same after ["null", …]."""
+    if text.data == NULL:
+        return put_byte(out, 0)
+    return put_byte(out, 2) or put_text(out, text)
+
+
 cdef inline int put_object(Output* out, bytes data) noexcept:
     return put(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline int put_sized_object(Output* out, bytes data) noexcept:
+    return put_sized(out, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 cdef inline int put_slice(Output* out, const Source* source, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
