@@ -161,6 +161,8 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
     with world.services(*SERVICES):
         world.wait_for_start()
         wait_for_states(world)
+        run(world, "UPDATE old SET n = 9 WHERE id = 3")
+        _, early, _ = moments_now(world)
         take(world)
         wait_until_merged(world)
         for step in STEPS:
@@ -182,6 +184,8 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
         found, told = jobs.state(["old"], "latest")
         assert found["old"][1].total() == rows_now(world)["old"][1].total()
 
+        with pytest.raises(UserError, match=r"are known from a snapshot up to .*: name a moment after it"):
+            jobs.state(["old"], early)
         with pytest.raises(UserError, match=r"\.nothing did not exist at .*: check the name"):
             jobs.state(["nothing"], "latest")
         with pytest.raises(UserError, match="belongs to that moment: the log begins later"):
