@@ -26,6 +26,7 @@ from millrace.contract import Topics, log_number
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.charts import count, many
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.files import file_system
@@ -279,10 +280,11 @@ def report_of(
     before, after = sides
     page = Report(f"Conformance of {job.sources[0]}", [f"before: {before}", f"after: {after}"])
     figures = {name: sum(row[name] for row in counts) for name in ("equal", "changed", "missing", "added")}
-    if any(figures[name] for name in ("changed", "missing", "added")):
-        page.verdict("The two sides differ.", "bad")
+    total = sum(figures.values())
+    if differing := total - figures["equal"]:
+        page.verdict(f"{count(differing)} of {many(total, 'record')} differ.", "bad")
     else:
-        page.verdict("Both sides are equal where both have read.", "good")
+        page.verdict(f"No difference in {many(total, 'record')}: all that both sides have.", "good")
     page.tiles(list(figures.items()))
     page.section("What was compared")
     page.table(
@@ -296,9 +298,9 @@ def report_of(
         )
         page.section("Examples", "The table differences has all of them.")
         page.table(
-            ["of", "position", "row", "what", "field", "before", "after"],
+            ["of", "log file, position", "row", "what", "field", "before", "after"],
             [
-                (row.kind, str(row.pos), str(row.row), row.what, row.field,
+                (row.kind, f"{row.number:06}:{row.pos}", str(row.row), row.what, row.field,
                  *(None if value is None else Code(value[:_LONG]) for value in (row.before, row.after)))
                 for row in examples
             ],
