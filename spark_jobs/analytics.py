@@ -319,7 +319,13 @@ def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> 
         types=types.orderBy(sf.desc("events"), "type").collect(),
         rows=sorted(
             per_table,
-            key=lambda r: (-by_rows[r.source, r.database, r.table], r.database, r.table, r.operation),
+            key=lambda r: (
+                -by_rows[r.source, r.database, r.table],
+                r.database,
+                r.table,
+                r.source,
+                r.operation,
+            ),
         ),
         largest=frames["largest_transactions"].collect(),
         longest=frames["longest_transactions"].collect(),

@@ -92,7 +92,7 @@ class Faults:
         if not self.number:
             return
         number = many(self.number, "record")
-        page.notice(f"{number} could not be read: see the end of the page. Everything else was read.", "bad")
+        page.notice(f"{number} could not be read: see the end of the page. Everything else was read.")
         page.section(
             "Records that could not be read",
             f"The first {len(self.first)} are listed; for the others see the table {DEAD_LETTERS}."
@@ -101,5 +101,8 @@ class Faults:
         )
         page.table(
             ["topic", "partition", "offset", "key", "reason"],
-            [(one.topic, str(one.partition), one.offset, Code(one.key), one.reason) for one in self.first],
+            [
+                (one.topic, str(one.partition), one.offset, Code(one.key) if one.key else None, one.reason)
+                for one in self.first
+            ],
         )

@@ -101,11 +101,9 @@ class Report:
 
     def __init__(self, title: str, facts: Sequence[str]) -> None:
         self._title = title
-        self._parts = [
-            f"<h1>{escape(title)}</h1>",
-            *(f'<p class="facts">{escape(fact)}</p>' for fact in facts),
-        ]
-        self._top = len(self._parts)
+        self._facts = facts
+        self._notice = ""
+        self._parts: list[str] = []
         self._open = False
         self.result: tuple[str, str] | None = None
         """The verdict and its mood."""
@@ -113,14 +111,12 @@ class Report:
     def verdict(self, text: str, mood: str) -> None:
         """Put one sentence on top that says what came out; ``mood`` is ``good``, ``bad`` or ``doubt``."""
         self.result = text, mood
-        self._parts.insert(self._top, f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
-        self._top += 1
 
-    def notice(self, text: str, mood: str) -> None:
-        """Put a sentence that must not be missed after the verdict, whatever was added since."""
-        self._parts.insert(
-            self._top, f'<ul class="points"><li class="{escape(mood)}">{escape(text)}</li></ul>'
-        )
+    def notice(self, text: str) -> None:
+        """Put a sentence that must not be missed after the verdict; one that is good is in doubt then."""
+        self._notice = f'<ul class="points"><li class="bad">{escape(text)}</li></ul>'
+        if self.result is not None and self.result[1] == "good":
+            self.result = self.result[0], "doubt"
 
     def tiles(self, figures: Sequence[tuple[str, int | Bytes | str]]) -> None:
         """Show a row of figures, each with its name."""
@@ -188,7 +184,12 @@ class Report:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(self._title)}</title><style>{_STYLE}</style>"
         )
-        body = "".join(self._parts)
+        top = [f"<h1>{escape(self._title)}</h1>"]
+        top += [f'<p class="facts">{escape(fact)}</p>' for fact in self._facts]
+        if self.result is not None:
+            text, mood = self.result
+            top.append(f'<p class="verdict {escape(mood)}">{escape(text)}</p>')
+        body = "".join([*top, self._notice, *self._parts])
         return (
             f'<!doctype html><html lang="en"><head>{head}</head><body><main>{body}'
             f"<footer>{escape(footer)}</footer></main><script>{_SCRIPT}</script></body></html>\n"

@@ -59,8 +59,11 @@ def test_they_are_listed_at_the_end_and_announced_at_the_top() -> None:
     page.verdict("All is well.", "good")
     page.section("Figures")
     faults.show(page)
-    words = check_self_contained(page.html("footer")).words
-    text = " ".join(words)
+    markup = page.html("footer")
+    text = " ".join(check_self_contained(markup).words)
+    assert page.result == ("All is well.", "doubt")
+    assert '<p class="verdict doubt">All is well.</p>' in markup
+    assert "<code></code>" not in markup  # a key that is not there
     assert text.index("All is well.") < text.index("151 records could not be read") < text.index("Figures")
     assert "The first 100 are listed; for the others see the table deadletter." in text
     assert "5,098" in text
