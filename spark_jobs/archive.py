@@ -78,8 +78,17 @@ def report(job: Job, found: Mapping[str, Archived]) -> Report:
             ("bytes in all", Bytes(held["bytes"])),
         ]
     )
+    page.section("Archives")
     page.table(
-        ["source", "from offset", "to before", "from", "to", "files", "folder"],
+        [
+            "source",
+            "first offset",
+            "end offset",
+            "first record (UTC)",
+            "last record (UTC)",
+            "files",
+            "folder",
+        ],
         [
             (
                 source,

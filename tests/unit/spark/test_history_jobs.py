@@ -5,7 +5,8 @@ import io
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -23,6 +24,10 @@ from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS
 from spark_jobs.common.report import Code
 from spark_jobs.common.tables import CHANGE_SCHEMA, KnownColumn, Table
+from tests.unit.spark.test_report import check_self_contained
+
+if TYPE_CHECKING:
+    from spark_jobs.common.job import Job
 
 SOURCE = {
     "version": "1", "db": "shop", "table": "orders", "epoch": 0, "file": "binlog.000007", "pos": 5,
@@ -169,3 +174,20 @@ def test_folders_without_results(tmp_path: Path) -> None:
         conformance.Side(str(tmp_path)).files()
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"job": "reprocess"}))
     assert conformance.Side(str(tmp_path)).files() == [f"{tmp_path}/run-1/rows/a/1.parquet"]
+
+
+def compared(**numbers: int) -> Row:
+    return Row(**{"kind": "shop.orders", "equal": 7, "changed": 0, "missing": 0, "added": 0} | numbers)
+
+
+def test_the_page_of_a_comparison_says_how_much_differs_and_where() -> None:
+    job = cast("Job", SimpleNamespace(sources=["shop"]))
+    sides = conformance.Side(None), conformance.Side("of-new")
+    same = conformance.report_of(job, sides, [compared()], [], [])
+    assert same.result == ("No difference in 7 records: all that both sides have.", "good")
+    place = {"kind": "shop.orders", "epoch": 0, "number": 7, "pos": 1234, "sub_index": 0, "row": 2}
+    example = Row(**place, what="changed", field="after.price", before="1", after="2")
+    field = Row(kind="shop.orders", what="changed", field="after.price", n=2)
+    page = conformance.report_of(job, sides, [compared(changed=2, added=1)], [field], [example])
+    assert page.result == ("3 of 10 records differ.", "bad")
+    assert "000007:1234" in "".join(check_self_contained(page.html("footer")).words)
