@@ -424,7 +424,7 @@ def main(
     publish: bool,
     metrics_port: int | None,
 ) -> None:
-    """Report events per type and minute, rows per table, and the largest and longest transactions."""
+    """Report what was written when: load, tables, transactions, statements, keys, lag and DDL."""
     if follow:
         check_endless()
         check_no_archive(job)

@@ -120,6 +120,8 @@ def report(job: Job, results: Results) -> Report:
     page.points(others)
     for note in job.notes:
         page.text(note)
+    if results.several:
+        page.text("Each source is counted for itself: a transaction that was replicated counts in each.")
     if results.events:
         _sections(page, results)
     return page

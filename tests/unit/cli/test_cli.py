@@ -142,7 +142,7 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.output.endswith(f"): {install_command('spark', 'local')}\n")
     listed = CliRunner().invoke(main, ["job", "--help"])
     assert listed.exit_code == 0
-    assert "  analytics       Report events per type and minute, rows per table" in listed.output
+    assert "  analytics       Report what was written when: load, tables" in listed.output
     for name in ("analytics", "loop_detection", "loop-detection"):
         done = CliRunner().invoke(main, ["job", name, "--help"])
         assert done.exit_code == 0
