@@ -253,10 +253,16 @@ def _points_of_transactions(results: Results) -> Iterator[tuple[str, str]]:
     for row in results.largest[:1]:
         if (row.rows or 0) >= _MANY_ROWS or row.bytes >= _MANY_BYTES:
             what = f"{count(row.rows)} rows in {size(row.bytes)} of log ({', '.join(row.tables[:3])})"
-            yield "doubt", f"The largest transaction changed {what}: a replica applies it as a whole."
+            largest = f"The largest transaction{_of_source(results, row)}"
+            yield "doubt", f"{largest} changed {what}: a replica applies it as a whole."
     for row in results.longest[:1]:
         if (row.seconds or 0) >= _LONG_S:
-            yield "doubt", f"The longest transaction was open for {_seconds(1000 * row.seconds)}."
+            longest = f"The longest transaction{_of_source(results, row)}"
+            yield "doubt", f"{longest} was open for {_seconds(1000 * row.seconds)}."
+
+
+def _of_source(results: Results, row: Row) -> str:
+    return f" of {row.source}" if results.several else ""
 
 
 # -- sections -------------------------------------------------------------------------------------------

@@ -179,5 +179,7 @@ def test_of_several_sources_each_line_says_its_own() -> None:
     told = "".join(check_self_contained(markup).words)
     assert "changed 1,000 rows in 2 tables; south: b.orders has 30 % of them." in told
     assert "Each source is counted for itself" in told
+    assert "The largest transaction of shop changed 2,000,000 rows" in told
+    assert "The longest transaction of shop was open for 3,600.0 s" in told
     assert "One in a hundred transactions of server 3 was committed on shop 40.0 s or more after" in told
     assert markup.count('data-label="source"') == 4 + 2  # and lag, and groups of commits
