@@ -394,6 +394,12 @@ class FakeConsumer:
     def unassign(self) -> None:
         self._at = {}
 
+    def seek(self, partition: TopicPartition) -> None:
+        topic, epoch = self._broker.topics[partition.topic], partition.leader_epoch
+        later = (entry.offset for entry in topic.entries if entry.leader_epoch > epoch)
+        if epoch > topic.leader_epoch or next(later, topic.end) < partition.offset:
+            self._at[partition.topic] = topic.end + 1  # as for an offset that the topic does not hold
+
     def consume(self, count: int, timeout: float = 0) -> list[FakeMessage]:
         self._broker.call()
         self._links.serve()

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from millrace.kafka.exactly_once import Committer, run_stage
-from millrace.kafka.input import InputReader
+from millrace.kafka.input import ADVICE, InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import last_record
 from millrace.runtime.health import Health
@@ -37,7 +37,7 @@ class Link:
         stop: threading.Event,
         health: Health,
         following: "Link | None" = None,
-        advice: str = "raise its retention.ms",
+        advice: str = ADVICE,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._stage = stage
@@ -54,7 +54,7 @@ class Link:
         """Take what lies in the topic, into which nobody writes any more, then in those of later stages."""
         last = last_record(settings, self._reader.topic)
         if last is not None and last.offset >= self._stage.next_offset:
-            self._reader.seek(self._stage.next_offset, advice=self._advice)
+            self._committer.seek(self._stage.next_offset, self._advice)
             run_stage(
                 self._reader,
                 self._committer,

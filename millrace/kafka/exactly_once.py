@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from millrace.avro.service_state import ReaderState, S, stored_state
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
 from millrace.kafka.errors import BrokerError
-from millrace.kafka.input import InputReader
+from millrace.kafka.input import ADVICE, InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
 from millrace.kafka.state import StoredState, decoded_state, read_state, state_key
@@ -265,6 +265,11 @@ class Committer(Generic[S]):
             or self._producer.age_s >= _LONG_TRANSACTION_S
             or (self._companion is not None and self._companion.due)
         )
+
+    def seek(self, offset: int, advice: str = ADVICE) -> None:
+        """Read the input on at ``offset``, as :meth:`InputReader.seek` does."""
+        assert self._reader is not None
+        self._reader.seek(offset, last=self._guard.continuity.last_input, advice=advice)
 
     def settle(self, output: Output, state: S | None, next_offset: int | None = None) -> Groups:
         """Send what the stage has written, and give it: here, where it has yielded, a transaction may end.

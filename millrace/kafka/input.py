@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -22,6 +22,9 @@ _REREAD_BATCH: Final = 100
 """Few, since what is read again is mostly large."""
 _BATCH: Final = 5000
 _SILENCE_S: Final = 60.0
+
+ADVICE: Final = "raise its retention.ms"
+"""What to do where records were deleted before they were read."""
 
 
 class InputReader:
@@ -46,6 +49,7 @@ class InputReader:
         self._consumer, self._open = open_consumer(config, topic, dated=dated)
         self._messages: PartitionReader | None = None
         self._start = 0
+        self._expected: InputRecord | None = None
         self._lag: int | None = None
         self._lag_noted_at = 0.0
         self._committed_at = 0.0
@@ -55,10 +59,12 @@ class InputReader:
         """Give the offset of the first record that the topic still holds."""
         return oldest_offset(self._settings, self.topic)
 
-    def seek(self, offset: int, *, advice: str = "raise its retention.ms") -> None:
+    def seek(self, offset: int, *, last: InputRecord | None = None, advice: str = ADVICE) -> None:
         """Read on at ``offset``; raises :class:`InputLostError` where the topic does not hold it.
 
-        ``advice`` says what to do where records were deleted.
+        ``last`` is the last record that an earlier process has read. Where the topic has lost it since,
+        reading raises the same, even if the topic has grown again; only for the first seek. ``advice`` says
+        what to do where records were deleted.
         """
         held = held_range(self._settings, self.topic)
         if offset < held.start:
@@ -69,6 +75,11 @@ class InputReader:
         if offset > held.stop:
             raise _end_lost(self.topic, held.stop, offset)
         self.jump(offset)
+        if last is not None and last.leader_epoch >= 0:
+            # Where it is only assigned, the client does not ask whether what lies before was lost.
+            with translated(f"reading {self.topic}"):
+                self._consumer.seek(TopicPartition(self.topic, 0, offset, leader_epoch=last.leader_epoch))
+        self._expected = last if last is not None and last.offset >= offset else None
 
     def jump(self, offset: int) -> None:
         """Read on at an offset that the topic is known to hold."""
@@ -113,8 +124,20 @@ class InputReader:
             self._judge(error)
         if records:
             last = records[-1]
+            if self._expected is not None and last.offset >= self._expected.offset:
+                self._compare(records, self._expected)
             self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
         return records
+
+    def _compare(self, records: Sequence[Record], expected: InputRecord) -> None:
+        """Raise where records that are read again are not those that were read before."""
+        self._expected = None
+        found = next(record for record in records if record.offset >= expected.offset)
+        if (found.offset, found.key) != (expected.offset, expected.key):
+            raise InputLostError(
+                f"{self.topic} no longer holds what was read at offset {expected.offset}: its end was lost "
+                "and written again. docs/operations.md says what to do ('A topic that changed')"
+            )
 
     def note_taken(self, record: Record) -> None:
         """Take note that what lies up to a record was taken from memory."""

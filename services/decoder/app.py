@@ -66,7 +66,7 @@ def run(service: Service[DecoderSettings]) -> None:
         DecoderMetrics(service.metrics, stage, reader.lag)
         CommitMetrics(service.metrics, "decoder", producer)
         service.log.info("decoding", topic=topics.raw, offset=stage.next_offset)
-        reader.seek(stage.next_offset, advice=ADVICE)
+        committer.seek(stage.next_offset, ADVICE)
         run_stage(reader, committer, stage, stop=service.stop, health=service.health)
 
 

@@ -188,7 +188,7 @@ def assembled(
             written=publisher.binder.written,
         )
         know_rows(ports, store, publisher, deserialize, stored=started.stored)
-        reader.seek(stage.next_offset)
+        committer.seek(stage.next_offset)
         yield RowMapper(topics, reader, producer, registry, deserialize, publisher, stage, committer)
 
 

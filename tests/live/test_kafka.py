@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -40,7 +40,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from millrace.stage import Output, Record
-from tests.chaos.lost_tail import cut_marker
+from tests.chaos.lost_tail import cut_marker, cut_tail
 from tests.shared import environment_with
 
 from .output import send, wait_until_decided
@@ -644,32 +644,21 @@ def run_upper(
     stop_after: int,
     *,
     policy: CommitPolicy | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    group = f"millrace-decoder-{topics.source}"
-    with (
-        InputReader(settings, topics.raw, group) as reader,
-        TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer,
-    ):
-        (stored,) = producer.open()
-        state = (
-            DecoderState(0)
-            if stored is None or stored.value is None
-            else DecoderState.from_bytes(stored.value)
-        )
+    """Run the stage; ``meanwhile`` is called once the input was compared, and before it is read."""
+    with TransactionalProducer(settings, topics.source, "decoder", policy=policy) as producer:
+        value = opened(producer)
+        state = DecoderState(0) if value is None else DecoderState.from_bytes(value)
         stage = stage_class(topics.events, state, stop_after)
         guard = ContinuityGuard(settings, connect(settings), topics, "decoder")
         guard.check_records(state.continuity)
+        meanwhile()
         guard.begin(state.continuity)
-        reader.seek(stage.next_offset)
-        committer = Committer(
-            producer,
-            guard,
-            state,
-            stop=stage.stop,
-            health=Health(),
-            reader=reader,
-        )
-        run_stage(reader, committer, stage, stop=stage.stop, health=Health(), batch=170)
+        with InputReader(settings, topics.raw, f"millrace-decoder-{topics.source}") as reader:
+            committer = Committer(producer, guard, state, stop=stage.stop, health=Health(), reader=reader)
+            committer.seek(stage.next_offset)
+            run_stage(reader, committer, stage, stop=stage.stop, health=Health(), batch=170)
 
 
 def test_a_stage_that_fails_and_resumes(settings: KafkaSettings, topics: Topics) -> None:
@@ -702,6 +691,35 @@ def test_a_stage_that_fails_and_resumes(settings: KafkaSettings, topics: Topics)
     consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": group})
     assert consumer.committed([TopicPartition(topics.raw, 0)], timeout=60)[0].offset == 5000
     consumer.close()
+
+
+def test_an_input_is_cut_and_grows_again_before_it_is_read(
+    own_kafka: Kafka, source_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client has lost a broker by that: the leader that had what was lost is still there."""
+    settings = KafkaSettings(bootstrap_servers=own_kafka.bootstrap_servers)
+    topics = Topics(source_name)
+    create(connect(settings), topics)
+
+    def write(*keys: bytes) -> None:
+        with TransactionalProducer(settings, source_name, "reader") as producer:
+            producer.open()
+            for key in keys:
+                send(producer, topics.raw, key, key, 1)
+                producer.commit(key)
+
+    def cut_and_write() -> None:
+        own_kafka.kill_node(0)
+        assert cut_tail(own_kafka, topics.raw, 2)
+        own_kafka.start()
+        write(b"e", b"f", b"g", b"h")
+
+    monkeypatch.setattr(TransactionalProducer, "_warn", lambda *_: None)
+    write(b"a", b"b", b"c", b"d")
+    run_upper(settings, topics, Upper, 7)
+    with pytest.raises(InputLostError, match="no longer holds what must be read next: Partition log trunc"):
+        run_upper(settings, topics, Upper, 10, meanwhile=cut_and_write)
+    assert values(settings, topics.events) == [b"A", b"B", b"C", b"D"]
 
 
 def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:

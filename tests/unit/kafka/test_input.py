@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
+from millrace.avro.service_state import InputRecord
 from millrace.kafka.errors import InputLostError
 from millrace.kafka.input import InputReader, Rereader
 from millrace.runtime.settings import KafkaSettings
@@ -27,6 +28,29 @@ def test_lag_is_told_without_asking_the_client() -> None:
             assert reader.lag() == 6
         assert len(reader.read(100, 0.0)) == 6
         assert reader.lag() == 0
+
+
+def test_what_is_read_again_was_lost_and_written_again() -> None:
+    """An unfinished transaction is read from its beginning: its last record that was read is compared."""
+    broker = Broker()
+    broker.create("t")
+    broker.committed.add(1)
+    for number in range(10):
+        broker.topics["t"].append(key=b"%d" % number, value=b"", transaction=1)
+    with broker.installed():
+        for last, start, found in (
+            (InputRecord(7, b"7", 0), 5, 5),
+            (InputRecord(7, b"other", 0), 8, 2),
+            (InputRecord(7, b"other", 0), 5, None),
+        ):
+            reader = InputReader(SETTINGS, "t", "g")
+            reader.seek(start, last=last)
+            assert len(reader.read(2, 0.0)) == 2
+            if found is None:
+                with pytest.raises(InputLostError, match=r"^t no longer holds what was read at offset 7"):
+                    reader.read(100, 0.0)
+            else:
+                assert len(reader.read(100, 0.0)) == found - 2
 
 
 def test_a_stretch_whose_end_was_lost_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
