@@ -7,16 +7,21 @@ packed with gzip or zstd: positions and names are those of the log inside.
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError, TruncatedError
 from millrace.binlog.file import iter_events
 from millrace.binlog.header import HEADER_LENGTH
+from millrace.contract import log_number
 from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
-from millrace.mysql.errors import GapError, RefusedError
+from millrace.mysql.errors import GapError, LogMismatchError, PurgedError, RefusedError
+from millrace.mysql.identity import LogHead
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.runtime.logging import get_logger
+from services.reader.log_identity import difference_of
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
@@ -71,6 +76,7 @@ class FileSource:
     ) -> None:
         self._patterns = [part.strip() for part in settings.files.split(",") if part.strip()]
         self._start_at = settings.start
+        self._on_gap = settings.on_gap
         self._follow = settings.follow
         self._stage = stage
         self._beat = beat
@@ -97,13 +103,18 @@ class FileSource:
         moved = None if state is None else moved_on_purpose(state)
         if state is not None and state.reset is None:
             path, position = self._named(paths, state.log_file), state.position
+            _compare(path, state)
         else:
             path, position = self._place(paths, self._start_at if state is None else state.reset or "")
-        self._open_file(path)
-        self._stage.begin_session(self._placer, changed=moved, gap=moved is not None)
-        self._stage.announce(int(time.time() * 1000))
+        self._begin(path, moved)
         self._jump = position
         _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
+
+    def _begin(self, path: Path, gap: str | None) -> None:
+        """Open the file with which a session begins; in a new epoch where ``gap`` says what is missing."""
+        self._open_file(path)
+        self._stage.begin_session(self._placer, changed=gap, gap=gap is not None)
+        self._stage.announce(int(time.time() * 1000))
 
     def _place(self, paths: Sequence[Path], start: str) -> tuple[Path, int]:
         """Find the file and offset that ``start`` names."""
@@ -262,8 +273,14 @@ class FileSource:
             return True
         if self._follow and not paths[at].exists():
             return False
+        gap = _missing_between(name, names[at])
+        if gap is not None and self._on_gap != "continue":
+            raise PurgedError(f"{gap}. Bring that back, or continue without it with MILLRACE_ON_GAP=continue")
         self._note_cut()
-        self._open_file(paths[at])
+        if gap is None:
+            self._open_file(paths[at])
+        else:
+            self._begin(paths[at], gap)
         return True
 
     def _note_cut(self) -> None:
@@ -313,6 +330,33 @@ class FileSource:
 def _log_name(path: Path) -> str:
     """Give the name of the log in a file: what its server called it."""
     return plain_name(path).name
+
+
+def _missing_between(name: str, following: str) -> str | None:
+    """Say which files, by their numbers, lie between two logs of the same server."""
+    (base, number), (other, next_number) = log_number(name), log_number(following)
+    if base != other or next_number <= number + 1:
+        return None
+    first, last = (base + f"{each}".zfill(len(name) - len(base)) for each in (number + 1, next_number - 1))
+    missing = f"{first} is" if first == last else f"{first} to {last} are"
+    return f"{missing} missing: what lies between {name} and {following} is not there to be read"
+
+
+def _compare(path: Path, state: ReaderState) -> None:
+    """Raise where a file has not the head of the one that was read so far."""
+    if state.identity is None or not state.identity.created:
+        return
+    try:
+        with path.open("rb") as raw:
+            head = [data for _, data in islice(iter_events(unpacked(raw), str(path)), 2)]
+    except (BinlogError, *PACKING_ERRORS, OSError) as error:
+        raise _unreadable(path, error) from error
+    difference = difference_of(state.identity, LogHead(head[0], (*head, None)[1])) if head else "it is empty"
+    if difference is not None:
+        raise LogMismatchError(
+            f"{path} is not the log that was read so far up to {state.place}: {difference}. Bring that back, "
+            "or read this one under another MILLRACE_SOURCE"
+        )
 
 
 def _listed(index: Path) -> list[Path]:

@@ -56,7 +56,7 @@ def log_mismatch(
         )
     index = names_of_files.index(state.log_file)
     if replica is not None and identity is not None and identity.created:
-        difference = _difference(identity, read_head(connection.address, replica, logs[index].name, beat))
+        difference = difference_of(identity, read_head(connection.address, replica, logs[index].name, beat))
         if difference is not None:
             return LogMismatch(f"of {state.log_file}, {difference}", other_server=other_server is not None)
     if logs[index].size < state.position:
@@ -97,7 +97,7 @@ def _is_before(log_file: str, there: list[str]) -> bool:
     return all(Path(name).stem == Path(log_file).stem and order < file_order(Path(name)) for name in there)
 
 
-def _difference(identity: LogIdentity, head: LogHead) -> str | None:
+def difference_of(identity: LogIdentity, head: LogHead) -> str | None:
     """Say in what the head of a file is not that of the file which was read, or nothing."""
     state = StreamState()
     try:

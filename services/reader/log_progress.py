@@ -154,7 +154,7 @@ class LogProgress:
         except BinlogError as error:
             _LOG.error("the GTIDs before this file cannot be read", reason=str(error), log_file=log_file)
             return
-        if self.identity is not None:
+        if self.identity is not None and self.identity.previous_gtids is None:
             self.identity = replace(self.identity, previous_gtids=text)
 
     def pass_over(self, taker: "RawTaker") -> None:

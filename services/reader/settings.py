@@ -47,8 +47,8 @@ class ReaderSettings(ServiceSettings):
     )
     on_gap: Literal["stop", "continue"] = Field(
         default="stop",
-        description="when the server has purged what was not read: stop, or continue at the oldest log that "
-        "is there, with a gap record in the raw topic",
+        description="when the server has purged what was not read, or a log file in between is missing: "
+        "stop, or continue at the oldest log that is there, with a gap record in the raw topic",
     )
     semi_sync: bool = Field(
         default=False,

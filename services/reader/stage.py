@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millrace import kernel
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.checksum import CRC32_RESIDUE, checksum_matches
+from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, GAP, HEADER_ARTIFICIAL, HEADER_MARKER, SOURCE_CHANGED, RawKey
 from millrace.mysql.errors import GapError
@@ -286,7 +287,8 @@ class RawStage:
                 log.describe(data, log_file, known=True)
             return False
         if type_code == _FORMAT_DESCRIPTION:
-            log.describe(data, log_file, known=False)
+            # A relay log has further ones, of the server that it was fetched from.
+            log.describe(data, log_file, known=position > FIRST_POSITION)
         last_headers = []
         if log.checksums and zlib.crc32(data) != CRC32_RESIDUE and not checksum_matches(data):
             self._bad_checksum(log_file, position)

@@ -11,7 +11,8 @@ import pytest
 import zstandard
 from prometheus_client import CollectorRegistry
 
-from millrace.mysql.errors import GapError, RefusedError
+from millrace.contract import GAP, HEADER_MARKER
+from millrace.mysql.errors import GapError, LogMismatchError, PurgedError, RefusedError
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import load_settings
 from services.reader.files import EndOfFiles, FileSource
@@ -34,6 +35,7 @@ def source(
     start: str = "earliest",
     *,
     follow: bool = False,
+    on_gap: str = "stop",
     beat: Callable[[], None] = lambda: None,
 ) -> FileSource:
     settings = load_settings(
@@ -42,6 +44,7 @@ def source(
         kafka={"bootstrap_servers": "nowhere"},
         files=files,
         follow=follow,
+        on_gap=on_gap,
         start=start,
     )
     return FileSource(settings, writer.stage, ReaderMetrics(CollectorRegistry()), beat)
@@ -238,6 +241,68 @@ def test_the_file_to_go_on_in_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log.1").rename(tmp_path / "log.2")
     with pytest.raises(RefusedError, match=r"log\.1, where reading is to continue"):
         source(make(kafka), str(tmp_path / "log.*")).open()
+
+
+@pytest.mark.parametrize("size", [10, 4000])
+def test_another_file_of_the_same_name(tmp_path: Path, size: int) -> None:
+    """After RESET MASTER, or of another server: an event may well begin where reading is to continue."""
+    log_file(tmp_path, "log.1", 10, 20)
+    kafka = carried(str(tmp_path / "log.1"))
+    other = Log("log.1", timestamp=1_700_000_001)
+    for number in (1, 2, 3):
+        other.transaction(number, 10 * number, size)
+    (tmp_path / "log.1").write_bytes(content(other))
+    writer = make(kafka)
+    with pytest.raises(LogMismatchError, match=r"log\.1 is not the log that was read so far up to log\.1:"):
+        read(source(writer, str(tmp_path / "log.1")), writer)
+
+
+def test_a_relay_log_has_two_heads(tmp_path: Path) -> None:
+    """Its own, by which it is known, and that of the server's log."""
+    log = Log("relay.1")
+    log.add(35, struct.pack("<Q", 0))
+    log.add(15, log.events[0][19:-4], timestamp=1_600_000_000)
+    log.add(35, struct.pack("<Q16sQQQ", 1, SID, 1, 1, 5))
+    log.transaction(5, 10)
+    path = tmp_path / "relay.1"
+    path.write_bytes(content(log))
+    kafka = carried(str(path))
+    log.transaction(6, 10)
+    path.write_bytes(content(log))
+    writer = make(kafka)
+    read(source(writer, str(path)), writer)
+    assert written(kafka) == {"relay.1": content(log)}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_file_in_between_is_missing(tmp_path: Path, follow: bool) -> None:
+    """It was purged, or is not copied yet: what lies in it is not passed over in silence."""
+    files = str(tmp_path / "log.*")
+    logs = [log_file(tmp_path, f"log.{number}", 10 * number) for number in (1, 2, 3)]
+    (tmp_path / "log.2").rename(tmp_path / "later")
+    kafka = Recorder()
+    writer = make(kafka)
+    with pytest.raises(PurgedError, match=r"log\.2 is missing.* MILLRACE_ON_GAP=continue"):
+        read(source(writer, files, follow=follow), writer)
+    assert list(written(kafka)) == ["log.1"]
+    (tmp_path / "later").rename(tmp_path / "log.2")
+    writer = make(kafka)
+    read(source(writer, files, follow=follow), writer)
+    assert written(kafka) == {log.name: content(log) for log in logs}
+
+
+def test_files_in_between_are_missing_and_a_gap_is_allowed(tmp_path: Path) -> None:
+    logs = [log_file(tmp_path, f"log.{number}", 10 * number) for number in (1, 4)]
+    kafka = Recorder()
+    writer = make(kafka)
+    read(source(writer, str(tmp_path / "log.*"), on_gap="continue"), writer)
+    ((key, value, _, headers),) = (record for record in kafka.committed if HEADER_MARKER in record[3])
+    assert (key, headers) == (b"0:1:log.4:0", {HEADER_MARKER: GAP})
+    assert value.startswith(b"log.2 to log.3 are missing")
+    found = [value for _, value, _, headers in kafka.committed if HEADER_MARKER not in headers]
+    assert found == [event for log in logs for event in log.events]
+    assert writer.state is not None
+    assert (writer.state.epoch, writer.state.log_file) == (1, "log.4")
 
 
 def two_frames(data: bytes) -> bytes:

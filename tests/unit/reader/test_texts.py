@@ -23,7 +23,7 @@ from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output
 from services.reader import app, live, log_identity
-from services.reader.log_identity import _difference, _is_other_server
+from services.reader.log_identity import _is_other_server, difference_of
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import BadChecksumError
@@ -63,7 +63,7 @@ SAME = LogIdentity(7, "8.0.15", LOG.timestamp, server_uuid="u1", previous_gtids=
     ],
 )
 def test_the_head_of_another_log(identity: LogIdentity, head: LogHead, text: str | None) -> None:
-    assert _difference(identity, head) == text
+    assert difference_of(identity, head) == text
 
 
 @pytest.mark.parametrize(
