@@ -4,6 +4,7 @@ In a file an event starts where it starts: its offset is its position, whatever 
 packed with gzip or zstd: positions and names are those of the log inside.
 """
 
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from millrace.binlog.file import iter_events
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.contract import log_number
 from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_name, unpacked
-from millrace.mysql.errors import GapError, LogMismatchError, PurgedError, RefusedError
+from millrace.mysql.errors import GapError, LinkLostError, LogMismatchError, PurgedError, RefusedError
 from millrace.mysql.identity import LogHead
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.runtime.logging import get_logger
@@ -112,6 +113,7 @@ class FileSource:
 
     def _begin(self, path: Path, gap: str | None) -> None:
         """Open the file with which a session begins; in a new epoch where ``gap`` says what is missing."""
+        self._placer = FilePlacer(self._metrics)  # the session before ends where the other one is
         self._open_file(path)
         self._stage.begin_session(self._placer, changed=gap, gap=gap is not None)
         self._stage.announce(int(time.time() * 1000))
@@ -265,10 +267,16 @@ class FileSource:
         """Go to the next file, once nothing more can come in this one; return whether there is one."""
         paths = self._paths() if self._follow else self._known
         names, name = [_log_name(path) for path in paths], _log_name(self._path)
-        at = names.index(name) + 1 if name in names else len(names)
+        assert self._raw is not None
+        if (
+            self._follow
+            and self._path.exists()
+            and not os.path.samestat(self._path.stat(), os.fstat(self._raw.fileno()))
+        ):
+            raise LinkLostError(f"{self._path} was replaced while it was read")
+        at = names.index(name) + 1 if name in names else _after(name, names)
         if at >= len(paths):
             return False
-        assert self._raw is not None
         if self._follow and self._path.exists() and self._raw.tell() < self._path.stat().st_size:
             return True
         if self._follow and not paths[at].exists():
@@ -330,6 +338,15 @@ class FileSource:
 def _log_name(path: Path) -> str:
     """Give the name of the log in a file: what its server called it."""
     return plain_name(path).name
+
+
+def _after(name: str, names: Sequence[str]) -> int:
+    """Find the first of some logs that follows one which is not there any more; their count if none does."""
+    base, number = log_number(name)
+    later = (
+        at for at, each in enumerate(names) if log_number(each)[0] == base and log_number(each)[1] > number
+    )
+    return next(later, len(names))
 
 
 def _missing_between(name: str, following: str) -> str | None:

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 from prometheus_client import CollectorRegistry
 
-from millrace.contract import GAP, HEADER_MARKER
-from millrace.mysql.errors import GapError, LogMismatchError, PurgedError, RefusedError
+from millrace.contract import ABANDONED, GAP, HEADER_MARKER
+from millrace.mysql.errors import GapError, LinkLostError, LogMismatchError, PurgedError, RefusedError
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import load_settings
 from services.reader.files import EndOfFiles, FileSource
@@ -292,17 +292,62 @@ def test_a_file_in_between_is_missing(tmp_path: Path, follow: bool) -> None:
 
 
 def test_files_in_between_are_missing_and_a_gap_is_allowed(tmp_path: Path) -> None:
+    """A transaction that had begun is among what is missing."""
     logs = [log_file(tmp_path, f"log.{number}", 10 * number) for number in (1, 4)]
+    end = logs[0].add(33, b"\0" + SID + struct.pack("<Q", 2) + bytes(17)) + len(logs[0].events[-1])
+    (tmp_path / "log.1").write_bytes(content(logs[0]))
     kafka = Recorder()
     writer = make(kafka)
     read(source(writer, str(tmp_path / "log.*"), on_gap="continue"), writer)
-    ((key, value, _, headers),) = (record for record in kafka.committed if HEADER_MARKER in record[3])
+    cut, (key, value, _, headers) = (record for record in kafka.committed if HEADER_MARKER in record[3])
+    assert (cut[0], cut[3]) == (b"0:0:log.1:%d" % end, {HEADER_MARKER: ABANDONED})
     assert (key, headers) == (b"0:1:log.4:0", {HEADER_MARKER: GAP})
     assert value.startswith(b"log.2 to log.3 are missing")
     found = [value for _, value, _, headers in kafka.committed if HEADER_MARKER not in headers]
     assert found == [event for log in logs for event in log.events]
     assert writer.state is not None
     assert (writer.state.epoch, writer.state.log_file) == (1, "log.4")
+
+
+@pytest.mark.parametrize("longer", [True, False])
+def test_a_followed_file_is_replaced(tmp_path: Path, longer: bool) -> None:
+    """By a later copy, or by another one: it is opened again, which compares its head."""
+    path = tmp_path / "log.1"
+    log = log_file(tmp_path, "log.1", 10)
+    if not longer:
+        log.transaction(2, 4000)
+        path.write_bytes(content(log))
+    kafka = Recorder()
+    writer = make(kafka)
+    files = source(writer, str(path), follow=True)
+    files.open()
+    while pieces := files.read(0):
+        writer.write(pieces)
+    writer.commit()
+    later = log_file(tmp_path, "later", 10, *([20] if longer else []))
+    (tmp_path / "later").rename(path)
+    with pytest.raises(LinkLostError, match=r"log\.1 was replaced"):
+        files.read(0)
+    files.close()
+    if longer:
+        read(files, writer)
+        assert written(kafka) == {"log.1": content(later)}
+
+
+def test_a_followed_file_is_removed(tmp_path: Path) -> None:
+    """Once it was read: what follows is read as well."""
+    logs = [log_file(tmp_path, "log.1", 10)]
+    kafka = Recorder()
+    writer = make(kafka)
+    files = source(writer, str(tmp_path / "log.*"), follow=True)
+    files.open()
+    (tmp_path / "log.1").unlink()
+    logs.append(log_file(tmp_path, "log.2", 20))
+    for _ in range(6):
+        writer.write(files.read(0))
+    files.close()
+    writer.commit()
+    assert written(kafka) == {log.name: content(log) for log in logs}
 
 
 def two_frames(data: bytes) -> bytes:
