@@ -300,3 +300,21 @@ def test_a_topic_that_is_deleted_while_a_job_reads(
     assert code == ExitCode.DATA, told
     assert re.match(rf"error: {world.topic} was deleted while {job} ran; ", told.splitlines()[-1]), told
     assert "Traceback" not in told
+
+
+def test_a_topic_that_is_deleted_while_a_job_follows_it(
+    kafka: Kafka, source_name: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "followed"
+    world = World(kafka, source_name)
+    world.create()
+    world.write(whole=True)
+    with world.begin(["-m", "millrace.cli"], folder) as process:
+        wait_for((folder / "summary.json").exists, None, "a look")
+        results = (folder / "summary.json").read_bytes()
+        world.delete()
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.DATA, told
+    assert f"error: {world.topic} was deleted while analytics ran; " in told.splitlines()[-1]
+    assert "Traceback" not in told
+    assert (folder / "summary.json").read_bytes() == results
