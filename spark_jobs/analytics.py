@@ -330,7 +330,7 @@ def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> 
         largest=frames["largest_transactions"].collect(),
         longest=frames["longest_transactions"].collect(),
         tables=frames["tables"].collect(),
-        columns=frames["columns"].orderBy(sf.desc("changed")).limit(_KEPT).collect(),
+        columns=frames["columns"].orderBy(sf.desc("changed"), "ordinal").limit(_KEPT).collect(),
         hot_keys=frames["hot_keys"].orderBy(sf.desc("changes")).limit(number).collect(),
         statements=frames["statements"]
         .orderBy(sf.desc("executions"), sf.desc("rows"))
@@ -338,7 +338,9 @@ def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> 
         .collect(),
         number_of_ddl=frames["ddl"].count(),
         ddl=frames["ddl"].orderBy(sf.desc("second"), sf.desc("offset")).limit(10 * number).collect(),
-        deletes=minutes.orderBy(sf.desc("rows"), "minute").limit(number).collect(),
+        deletes=minutes.orderBy(sf.desc("rows"), "minute", "database", "table", "source")
+        .limit(number)
+        .collect(),
         lag=frames["lag"].orderBy("source", "server_id").collect(),
         commit_groups=frames["commit_groups"].orderBy("source").collect(),
     )
