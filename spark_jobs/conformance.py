@@ -26,6 +26,7 @@ from millrace.contract import Topics, log_number
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.text import shortened
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
@@ -286,10 +287,13 @@ def report_of(
     else:
         page.verdict(f"No difference in {many(total, 'record')}: all that both sides have.", "good")
     page.tiles(list(figures.items()))
-    page.section("What was compared")
+    page.section(
+        "What was compared", "What is missing has only the first side, what was added only the second."
+    )
+    numbers = [(row.kind, row.equal, row.changed, row.missing, row.added) for row in counts]
     page.table(
-        ["of", "equal", "changed", "missing after", "new after"],
-        [(row.kind, row.equal, row.changed, row.missing, row.added) for row in counts],
+        ["of", "equal", "changed", "missing", "added"],
+        sorted(numbers, key=lambda one: not any(one[2:])),  # what differs first
     )
     if fields:
         page.section("What differs, by field")
@@ -301,7 +305,8 @@ def report_of(
             ["of", "log file, position", "row", "what", "field", "before", "after"],
             [
                 (row.kind, f"{row.number:06}:{row.pos}", str(row.row), row.what, row.field,
-                 *(None if value is None else Code(value[:_LONG]) for value in (row.before, row.after)))
+                 *(None if value is None else Code(shortened(value, _LONG))
+                   for value in (row.before, row.after)))
                 for row in examples
             ],
         )  # fmt: skip

@@ -202,7 +202,7 @@ def _report(job: Job, values: Sequence[Mapping[str, Any]]) -> Report:
     page.section("Windows", f"The last {_SHOWN} are listed." if len(values) > _SHOWN else "")
     page.table(
         [
-            "source", "begins (UTC)", "", "transactions", "inserted", "updated", "deleted", "bytes",
+            "source", "begins (UTC)", "state", "transactions", "inserted", "updated", "deleted", "bytes",
             "most rows in",
         ],
         [

@@ -176,7 +176,7 @@ def test_folders_without_results(tmp_path: Path) -> None:
     assert conformance.Side(str(tmp_path)).files() == [f"{tmp_path}/run-1/rows/a/1.parquet"]
 
 
-def compared(**numbers: int) -> Row:
+def compared(**numbers: Any) -> Row:
     return Row(**{"kind": "shop.orders", "equal": 7, "changed": 0, "missing": 0, "added": 0} | numbers)
 
 
@@ -186,8 +186,12 @@ def test_the_page_of_a_comparison_says_how_much_differs_and_where() -> None:
     same = conformance.report_of(job, sides, [compared()], [], [])
     assert same.result == ("No difference in 7 records: all that both sides have.", "good")
     place = {"kind": "shop.orders", "epoch": 0, "number": 7, "pos": 1234, "sub_index": 0, "row": 2}
-    example = Row(**place, what="changed", field="after.price", before="1", after="2")
+    example = Row(**place, what="changed", field="after.price", before="1", after="2" * 1000)
     field = Row(kind="shop.orders", what="changed", field="after.price", n=2)
-    page = conformance.report_of(job, sides, [compared(changed=2, added=1)], [field], [example])
-    assert page.result == ("3 of 10 records differ.", "bad")
-    assert "000007:1234" in "".join(check_self_contained(page.html("footer")).words)
+    counts = [compared(kind="a.equal"), compared(changed=2, added=1)]
+    page = conformance.report_of(job, sides, counts, [field], [example])
+    assert page.result == ("3 of 17 records differ.", "bad")
+    words = "".join(check_self_contained(page.html("footer")).words)
+    assert words.index("shop.orders") < words.index("a.equal")
+    assert "000007:1234" in words
+    assert "2…" in words
