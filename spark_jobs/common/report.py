@@ -148,7 +148,13 @@ class Report:
         self._parts.append(f'<div class="scroll">{markup}</div>')
 
     def table(self, headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, folded: str = "") -> None:
-        """Add a table that sorts on a click on a heading; with ``folded``, under a line of that text."""
+        """Add a table that sorts on a click on a heading; with ``folded``, under a line of that text.
+
+        Of nothing it says so in place of a table.
+        """
+        if not rows:
+            self.text("None.")
+            return
         numeric = [any(isinstance(row[i], _NUMBER) for row in rows) for i in range(len(headings))]
         head = "".join(
             f'<th scope="col"{_number_class(number)}><button type="button">{escape(name)}</button></th>'

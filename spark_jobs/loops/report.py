@@ -153,8 +153,9 @@ def report(job: Job, findings: Findings) -> Report:
         _incident(page, number, incident, _keys(findings, number))
     if len(findings.incidents) > _SHOWN:
         page.text(f"The {_SHOWN} worst; all {len(findings.incidents)} are in the table incidents.")
-    _presence(page, findings)
-    _members(page, findings)
+    if findings.facts.streams:
+        _presence(page, findings)
+        _members(page, findings)
     if findings.undecidable:
         _undecidable(page, findings)
     return page

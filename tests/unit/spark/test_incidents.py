@@ -228,6 +228,15 @@ def findings(incidents: Sequence[Incident], name: str, **more: Any) -> Any:
     return SimpleNamespace(**values)
 
 
+def test_where_nothing_was_read_the_page_has_no_empty_tables() -> None:
+    facts = Facts([], Topology([], [], [[]]), repeats=[], passed={})
+    nothing = findings([], "shop", facts=facts, transactions=0, patterns=[])
+    job = SimpleNamespace(sources=["shop"], facts=["shop.events, offsets 7 to 7"], notes=[])
+    made = report(job, nothing)  # type: ignore[arg-type]
+    assert made.result == ("No verdict: the input has no transactions.", "doubt")
+    assert not {"table", "section"} & set(check_self_contained(made.html("footer")).elements)
+
+
 def test_the_page_shows_hostile_names_as_text() -> None:
     passed = {99: frozenset({0, 1, 2})}
     streams = [stream(0, (1,), name=EVIL), stream(1), stream(2)]

@@ -130,3 +130,12 @@ def test_nothing_in_data_acts_on_whoever_shows_the_page() -> None:
     page.encode()
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page) == []
     assert page.count(r"x\x1b[2J\x9b\u202e\xff") >= 6
+
+
+def test_a_table_of_nothing_is_none() -> None:
+    report = Report("title", [])
+    report.section("Longest transactions")
+    report.table(["transaction", "seconds"], [])
+    page = check_self_contained(report.html("footer"))
+    assert "table" not in page.elements
+    assert "None." in page.words
