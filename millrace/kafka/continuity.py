@@ -188,10 +188,9 @@ class ContinuityGuard:
     def look(self, *, now: bool = False) -> None:
         """Compare the ids of the topics if that was not done for a while, or ``now``, then of all.
 
-        But where it is ``now``, all that the service has written must be committed.
-
-        Raises :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those
-        of tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
+        Unless it is ``now``, all that the service has written must be committed. Raises
+        :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those of
+        tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
         """
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
             with suppress(BrokerError):
