@@ -172,10 +172,18 @@ def plain(source: str) -> str:
     return "\n".join(found[0].strip().replace("cimport", "import") for found in IMPORT.finditer(source))
 
 
-def imports(module: str, tree: ast.AST) -> set[str]:
-    """Name what a module imports: of ``from a import b``, which may be a module or a name in one, ``a.b``."""
+def imports(module: str, source: str, *, at_run_time: bool = False) -> set[str]:
+    """Name what a module imports: of ``from a import b``, which may be a module or a name in one, ``a.b``.
+
+    ``at_run_time`` leaves out what is imported under TYPE_CHECKING.
+    """
     found = set()
-    for node in ast.walk(tree):
+    nodes: list[ast.AST] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
+        if at_run_time and isinstance(node, ast.If) and is_named(node.test, "TYPE_CHECKING"):
+            continue
+        nodes += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -199,7 +207,7 @@ def loaded_by_name(name: ast.expr) -> set[str]:
 def breaches(module: str, source: str) -> list[str]:
     """Say which imports of a module break a rule."""
     found = []
-    for name in sorted(imports(module, ast.parse(source))):
+    for name in sorted(imports(module, source)):
         top = name.split(".", 1)[0]
         for package, always in MAY_IMPORT.items():
             allowed = (*always, *MAY_ALSO_IMPORT.get(module, ()), VERSION)
@@ -243,20 +251,12 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     seen = dict(modules())
     graph = {}
     for module, path in seen.items():
-        tree = AtRunTime().visit(ast.parse(source_of(path)))
-        names = imports(module, tree)
+        names = imports(module, source_of(path), at_run_time=True)
         graph[module] = {
             name if name in seen else name.rpartition(".")[0] for name in names
         } & seen.keys() - {module}
     order = list(TopologicalSorter(graph).static_order())  # raises where there is a cycle
     assert order.index("millrace.binlog.errors") < order.index("millrace.kafka.producer")
-
-
-class AtRunTime(ast.NodeTransformer):
-    """Leaves out what is imported under TYPE_CHECKING."""
-
-    def visit_If(self, node: ast.If) -> ast.AST:
-        return ast.Pass() if is_named(node.test, "TYPE_CHECKING") else self.generic_visit(node)
 
 
 def source_of(path: Path) -> str:

@@ -23,14 +23,25 @@ MINIMAL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "minimal-values.yaml").
 
 
 def helm_template(release: str, values: Any, namespace: str = "default") -> subprocess.CompletedProcess[str]:
-    """Run ``helm template`` with ``values`` on its standard input (JSON is YAML)."""
+    """Run ``helm template`` with ``values`` (JSON is YAML)."""
+    text = json.dumps(values)
     if shutil.which("helm"):
         command = ["helm", "template", release, str(CHART), "--namespace", namespace, "--values", "-"]
-    else:
-        library = str(fetch("helm") / "helm-linux-amd64.so")
-        script = str(Path(__file__).with_name("library.py"))
-        command = [sys.executable, script, library, release, str(CHART), namespace]
-    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    library = _library()
+    assert library.stdin is not None
+    assert library.stdout is not None
+    library.stdin.write(json.dumps((release, str(CHART), namespace, text)) + "\n")
+    library.stdin.flush()
+    return subprocess.CompletedProcess((), *json.loads(library.stdout.readline()))
+
+
+@cache
+def _library() -> subprocess.Popen[str]:
+    """Start what renders with Helm's library; it ends with its input, and so with this process."""
+    script = Path(__file__).with_name("library.py")
+    command = [sys.executable, script, fetch("helm") / "helm-linux-amd64.so"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def render(values: Any, release: str = "try", namespace: str = "default") -> list[dict[str, Any]]:

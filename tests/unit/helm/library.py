@@ -1,12 +1,16 @@
-"""``python library.py LIBRARY RELEASE CHART NAMESPACE``: ``helm template`` with Helm's code as a library.
+"""``python library.py LIBRARY``: ``helm template`` with Helm's code as a library, which takes long to load.
 
-Values are read from standard input. The library is that of the Maven artifact ``com.marcnuri.helm-java``; the
-functions and structures are those of the header beside it. It runs in a process of its own, since the runtime
-of Go takes over the signals of the one that loads it.
+A line of standard input is a JSON array of a release, the folder of a chart, a namespace, and values as
+text; the line that answers it is one of an exit code, the output and what is wrong. The library is that of
+the Maven artifact ``com.marcnuri.helm-java``; the functions and structures are those of the header beside
+it. It runs in a process of its own, since the runtime of Go takes over the signals of the one that loads
+it.
 """
 
 import ctypes
+import json
 import sys
+from tempfile import NamedTemporaryFile
 
 KUBERNETES = b"v1.36.0"
 """What the chart is rendered for; the library would take a version that is older than the chart allows."""
@@ -46,21 +50,26 @@ class Result(ctypes.Structure):
     _fields_ = (("out", Text), ("err", Text), ("stdOut", Text), ("stdErr", Text))
 
 
-def main(library: str, release: str, chart: str, namespace: str) -> int:
+def main(library: str) -> None:
     helm = ctypes.CDLL(library)
     helm.Template.restype = Result
-    options = Options(
-        name=release.encode(),
-        chart=chart.encode(),
-        namespace=namespace.encode(),
-        kubeVersion=KUBERNETES,
-        valuesFiles=b"/dev/stdin",
-    )
-    result = helm.Template(ctypes.byref(options))
-    sys.stdout.buffer.write(result.out or b"")
-    sys.stderr.buffer.write(result.err or b"")
-    return 1 if result.err else 0
+    for line in sys.stdin:
+        release, chart, namespace, values = (text.encode() for text in json.loads(line))
+        with NamedTemporaryFile() as file:
+            file.write(values)
+            file.flush()
+            options = Options(
+                name=release,
+                chart=chart,
+                namespace=namespace,
+                kubeVersion=KUBERNETES,
+                valuesFiles=file.name.encode(),
+            )
+            result = helm.Template(ctypes.byref(options))
+        answer = int(bool(result.err)), (result.out or b"").decode(), (result.err or b"").decode()
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
