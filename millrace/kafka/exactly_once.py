@@ -350,9 +350,10 @@ class Committer(Generic[S]):
         self._health.beat()
         with self.explained():
             self._producer.finish(wait=False)
-        if self._producer.pending and (self._producer.due or self._stop.is_set()):
-            self.commit()
-        if self._stop.is_set():
+        stopping = self._stop.is_set()
+        if self._producer.pending and (self._producer.due or stopping):
+            self.commit(wait=stopping)
+        if stopping:
             raise StopRequestedError
 
     def explain(self) -> None:

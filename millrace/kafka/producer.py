@@ -270,8 +270,13 @@ class TransactionalProducer:
 
     @property
     def due(self) -> bool:
-        """Whether what is in no commit has reached a limit of the policy."""
-        return self._since is not None and (self._amount >= 1 or self.age_s >= self._policy.age_s)
+        """Whether what is in no commit has reached a limit of the policy.
+
+        While a commit runs in the background, what is sent waits for its end, however old it is.
+        """
+        return self._since is not None and (
+            self._amount >= 1 or (self.age_s >= self._policy.age_s and self._committing is None)
+        )
 
     @property
     def _amount(self) -> float:
@@ -284,9 +289,6 @@ class TransactionalProducer:
         if self._in_transaction and self._given_up:
             raise StopRequestedError
         if not self._in_transaction:
-            self._written |= self.topics
-            if len(self._written) > _MOST_TOPICS:
-                self._renew_client()
             time.sleep(max(0.0, self._ended + _ENDING_S - time.monotonic()))
             try:
                 self._producer.begin_transaction()
@@ -458,6 +460,9 @@ class TransactionalProducer:
             self._check(self._admin, ends)
         self._until_done("committing", _COMMIT_S, lambda _: self._producer.commit_transaction(_COMMIT_S))
         self._ended = time.monotonic()
+        self._written |= self.topics
+        if len(self._written) > _MOST_TOPICS and not self._stop.is_set():
+            self._renew_client()
 
     def _check(self, admin: client.AdminClient, ends: Mapping[str, int]) -> None:
         """Refuse the commit where topics do not end at the offsets that were counted."""

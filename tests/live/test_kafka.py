@@ -288,20 +288,19 @@ def test_a_client_that_knows_many_topics_is_replaced(
                 first.commit(b"%d" % number)
                 clients[id(first._producer)] = first._producer
             assert len(clients) == 2
-            first._written |= {"many", "others"}
             with TransactionalProducer(settings, topics.source, RUN) as second:
                 # One that has committed nothing is fenced in its turn.
                 second.open()
+                first._renew_client()
                 send(first, topics.raw, b"4", b"first", 0)
                 first.commit(b"4")
                 with pytest.raises(FencedError):
                     second.commit(b"not to be seen")
-            first._written |= {"many", "others"}
             with TransactionalProducer(settings, topics.source, RUN) as second:
                 second.open()
                 second.commit(b"5")
                 with pytest.raises(FencedError):
-                    send(first, topics.raw, b"5", b"zombie", 0)
+                    first._renew_client()
                 second.commit(b"6")
 
     write_until_fenced()
