@@ -74,10 +74,25 @@ Locate = Callable[[int, int, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class TableSchemas:
-    """The schemas of a table's keys (None without a primary key) and values."""
+    """The schemas of a table's keys (None without a primary key) and values.
+
+    ``row`` has the namespace and the fields of what ``before`` and ``after`` of the envelope are.
+    """
 
     key: dict[str, Any] | None
-    envelope: dict[str, Any]
+    row: dict[str, Any]
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """The schema of values; made each time, and the caller's."""
+        envelope = load_schema("Envelope")
+        envelope["namespace"] = self.row["namespace"]
+        before, after, source_block, *others = envelope["fields"]
+        before["type"][1] |= self.row
+        after["type"][1] = f"{self.row['namespace']}.Value"
+        for field in (source_block, *others):
+            _settle(field["type"], NAMESPACE)
+        return envelope
 
 
 @dataclass(slots=True)
@@ -138,15 +153,9 @@ def table_schemas(
             shown = avro if column.ordinal in ruled else with_attributes(avro, column, options)
             rest = {"type": ["null", shown], "default": None, **aliases.get(column.ordinal, {})}
             fields.append(_field(column.name, rest))
-    envelope = load_schema("Envelope")
-    envelope["namespace"] = namespace
-    before, after, source_block, *others = envelope["fields"]
-    before["type"][1] |= {"namespace": namespace, "fields": fields}
-    after["type"][1] = f"{namespace}.Value"
-    for field in (source_block, *others):
-        _settle(field["type"], NAMESPACE)
     key = _key_schema(table, options, ruled, aliases)
-    return TableSchemas(None if key is None else {**key, "namespace": namespace}, envelope)
+    row = {"namespace": namespace, "fields": fields}
+    return TableSchemas(None if key is None else {**key, "namespace": namespace}, row)
 
 
 def _key_schema(

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace import __version__
@@ -80,6 +81,10 @@ Content = tuple[Any, ...]
 
 Seen = tuple[TableMapEvent, SourcePosition, str | None]
 """A table map, where it stands, and the server's version there."""
+
+
+TopicInfos = Mapping[str, TableTopicInfo | BinlogError]
+"""What topics are like by their names, or what is wrong with them."""
 
 
 class TableRefusedError(BinlogError):
@@ -218,11 +223,12 @@ class _Resolved:
 class Binder:
     """Binds table maps.
 
-    ``ensure_topics`` creates table topics unless they exist: from name and the id that a topic must have,
-    None for any, to what it is like, or what is wrong with it. ``register`` gives the ids of schemas, given
-    with their subjects, or what is wrong with one, ``schema`` the schema of an id. ``read_catalog`` gives the
-    definitions that have come since it was called last; ``catalog_grew`` says whether there are any, and may
-    answer no for a while unless it ``must`` look. All of them may take their time.
+    ``ensure_topics`` begins to create table topics unless they exist, given by name with the id that a topic
+    must have, None for any; it gives what waits for what they are like. ``register`` gives the ids of
+    schemas, given with their subjects, or what is wrong with one, ``schema`` the schema of an id.
+    ``read_catalog`` gives the definitions that have come since it was called last; ``catalog_grew`` says
+    whether there are any, and may answer no for a while unless it ``must`` look. All of them may take their
+    time.
 
     ``json_format`` is that of the records where they are not sent as Avro.
 
@@ -236,7 +242,7 @@ class Binder:
         self,
         settings: RowMapperSettings,
         *,
-        ensure_topics: Callable[[Mapping[str, str | None]], Mapping[str, TableTopicInfo | BinlogError]],
+        ensure_topics: Callable[[Mapping[str, str | None]], Callable[[], TopicInfos]],
         register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
         schema: Callable[[int], dict[str, Any]],
         read_catalog: Callable[[], Iterable[CatalogEntry]],
@@ -295,7 +301,7 @@ class Binder:
         self._look()
         found = self._catalog.find(database, table, place)
         if found is None:
-            self._refresh()
+            self.refresh()
             found = self._catalog.find(database, table, place)
         definition = None if found is None else found.definition
         return not isinstance(definition, TableDefinition) or definition.transactional is not False
@@ -331,7 +337,7 @@ class Binder:
 
     def begin(self, place: SourcePosition) -> SchemaVersion | None:
         """Apply statements from ``place`` on; give the note of that, where those before it are missed."""
-        self._refresh()
+        self.refresh()
         return self._catalog.begin(place)
 
     def gap(self, place: SourcePosition) -> SchemaVersion:
@@ -344,9 +350,10 @@ class Binder:
         if self._look_due:
             must, self._look_due, self._must_look = self._must_look, False, False
             if self._catalog_grew(must):
-                self._refresh()
+                self.refresh()
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Take in the definitions that have come."""
         for entry in self._read_catalog():
             self._catalog.add(entry)
 
@@ -375,7 +382,7 @@ class Binder:
             if (content := _content(table_map, version)) not in self._bound and content not in self._failed
         }
         if wanted:
-            self._refresh()
+            self.refresh()
             self._bind_all(wanted)
 
     def lacks(self, seen: Iterable[Seen]) -> bool:
@@ -421,7 +428,7 @@ class Binder:
             del self._bound[content]
         failed = self._failed.pop(content, None)
         if failed is None:
-            self._refresh()
+            self.refresh()
             self._bind_all({content: (table_map, place, version)})
             failed = self._failed.pop(content, None)
         if failed is not None:
@@ -448,17 +455,18 @@ class Binder:
         return known[2]
 
     def _bind_all(self, wanted: Mapping[Content, Seen]) -> None:
+        look_up = self._look_up(table_map for table_map, _, _ in wanted.values())
         resolved: dict[Content, _Resolved] = {}
         for content, seen in wanted.items():
             try:
                 resolved[content] = self._resolve(*seen)
             except BinlogError as error:
                 self._failed[content] = error
-        topics = self._make_topics(resolved)
+        topics = self._make_topics(resolved, look_up())
         ids = self._schema_ids(resolved)
         while again := self._next_versions(resolved, ids):
             resolved |= again
-            topics |= self._make_topics(again)
+            topics |= self._make_topics(again, {})
             ids |= self._schema_ids(again)
         for content, one in resolved.items():
             info, key_id, value_id = topics[content], *ids[content]
@@ -532,23 +540,31 @@ class Binder:
             ruled,
             chosen_by,
             "" if schemas.key is None else _fingerprint(schemas.key),
-            _fingerprint(schemas.envelope),
+            _fingerprint({**schemas.row, "envelope": _envelope_fingerprint()}),
         )
 
+    def _look_up(self, table_maps: Iterable[TableMapEvent]) -> Callable[[], TopicInfos]:
+        """Have Kafka asked for the topics that tables have already, while their columns are resolved."""
+        if self._accept_topics or self._without_topics:
+            return dict
+        topics = {self._topic_of(table_map.database, table_map.table) for table_map in table_maps}
+        known = {topic: self._known[topic].id for topic in topics if topic in self._known}
+        return self._ensure_topics(known) if known else dict
+
     def _make_topics(
-        self, resolved: Mapping[Content, _Resolved]
+        self, resolved: Mapping[Content, _Resolved], looked_up: TopicInfos
     ) -> dict[Content, TableTopicInfo | BinlogError]:
-        """Have the topics of tables created, and those looked at that exist."""
+        """Have the topics of tables created, and those looked at that exist and were not looked up."""
         refused: dict[Content, TableTopicInfo | BinlogError] = {}
         asked: dict[str, str | None] = {}
         for content, one in resolved.items():
             refusal = None if self._without_topics else self._claim(one) or self._refusal(one.topic)
             if refusal is not None:
                 refused[content] = refusal
-            else:
+            elif one.topic not in looked_up:
                 known = None if self._accept_topics else self._known.get(one.topic)
                 asked[one.topic] = None if known is None else known.id
-        infos = self._ensure_topics(asked) if asked else {}
+        infos = {**looked_up, **(self._ensure_topics(asked)() if asked else {})}
         return refused | {
             content: infos[one.topic] for content, one in resolved.items() if content not in refused
         }
@@ -594,15 +610,17 @@ class Binder:
         for content, one in resolved.items():
             known = self._known.get(one.topic)
             ids[content] = [None, None]
-            for at, schema, subject, fingerprint in (
-                (0, one.schemas.key, key_subject(one.topic), one.key_fingerprint),
-                (1, one.schemas.envelope, value_subject(one.topic), one.value_fingerprint),
+            for at, subject, fingerprint in (
+                (0, key_subject(one.topic), one.key_fingerprint),
+                (1, value_subject(one.topic), one.value_fingerprint),
             ):
-                if schema is None:
-                    continue
+                if not fingerprint:
+                    continue  # a table without a key
                 if known is not None and (known.key_fingerprint, known.value_fingerprint)[at] == fingerprint:
                     ids[content][at] = (known.key_schema, known.value_schema)[at]
                 else:
+                    schema = one.schemas.envelope if at else one.schemas.key
+                    assert schema is not None
                     asked.append((subject, schema))
                     places.append((content, at))
         for (content, at), outcome in zip(places, self._register(asked) if asked else (), strict=True):
@@ -749,6 +767,12 @@ def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:
     return *table_map.content, version
+
+
+@cache
+def _envelope_fingerprint() -> str:
+    """Give that of an envelope without columns: beside a row's it stands for the whole, which is long."""
+    return _fingerprint(TableSchemas(None, {"namespace": "", "fields": []}).envelope)
 
 
 def _fingerprint(schema: dict[str, Any]) -> str:

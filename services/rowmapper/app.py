@@ -41,8 +41,8 @@ from millrace.kafka.read import end_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import oldest_offset
-from millrace.kafka.topics import TableTopicInfo, TopicInfo, TopicRefusedError, ensure_table_topics
-from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError
+from millrace.kafka.topics import TopicInfo, TopicRefusedError, ensure_table_topics
+from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError, TopicInfos
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
 from millrace.rowmapper.json_format import json_format
@@ -131,6 +131,8 @@ def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> Non
             CommitMetrics(service.metrics, "rowmapper", parts.producer),
         ):
             registered.callback(service.metrics.unregister, metrics)
+        # The definitions of thousands of tables take a second: while the reader still begins, not after it.
+        parts.publisher.binder.refresh()
         service.log.info("mapping rows", topic=parts.topics.events, offset=stage.next_offset)
         run_stage(reader, parts.committer, stage, stop=service.stop, health=service.health)
 
@@ -357,16 +359,20 @@ class Ports:
         """Those of the source."""
         return self.settings.names
 
-    def ensure_topics(self, ids: Mapping[str, str | None]) -> dict[str, TableTopicInfo | BinlogError]:
-        """Create topics of tables unless they exist."""
+    def ensure_topics(self, ids: Mapping[str, str | None]) -> Callable[[], TopicInfos]:
+        """Begin to create topics of tables unless they exist; give what waits for what they are like."""
         self.tick()
-        found = self._wait(
-            self.pool.submit(copy_context().run, ensure_table_topics, self.admin, self.settings.topics, ids)
+        asked = self.pool.submit(
+            copy_context().run, ensure_table_topics, self.admin, self.settings.topics, ids
         )
-        return {
-            name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome
-            for name, outcome in found.items()
-        }
+
+        def answer() -> TopicInfos:
+            return {
+                name: TableRefusedError(str(outcome)) if isinstance(outcome, TopicRefusedError) else outcome
+                for name, outcome in self._wait(asked).items()
+            }
+
+        return answer
 
     def register(self, schemas: Sequence[tuple[str, dict[str, Any]]]) -> list[int | BinlogError]:
         """Register schemas, several at a time."""

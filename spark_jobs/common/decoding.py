@@ -218,7 +218,7 @@ class RawDecoder:
         info = TableTopicInfo(1, TOPIC_SPECS["table"].max_message_bytes)
         binder = Binder(
             settings,
-            ensure_topics=lambda names: dict.fromkeys(names, info),
+            ensure_topics=lambda names: lambda: dict.fromkeys(names, info),
             register=lambda schemas: [registry.register(*schema) for schema in schemas],
             schema=self._schemas.schema,
             read_catalog=read_catalog,

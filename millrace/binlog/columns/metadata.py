@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from itertools import compress, islice
 from typing import Any, Protocol, cast
 
@@ -407,17 +407,21 @@ def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
 
 def plain_columns(table_map: TableMap) -> list[Column]:
     """Give the columns of a table map without its optional metadata; raise as :func:`columns_of`."""
-    if table_map.column_types and not table_map.null_bits:
+    return _plain(table_map.column_types, table_map.column_metadata, table_map.null_bits)
+
+
+def _plain(column_types: bytes, column_metadata: bytes, null_bits: bytes) -> list[Column]:
+    if column_types and not null_bits:
         raise UnsupportedError("the table map has no metadata of its columns: it is of a beta of MySQL 5.1")
-    types = decode_column_metadata(table_map.column_types, table_map.column_metadata)
-    if len(table_map.null_bits) != (len(types) + 7) // 8:
-        raise InvalidValueError(f"{len(table_map.null_bits)} bytes of NULL bits for {len(types)} columns")
+    types = decode_column_metadata(column_types, column_metadata)
+    if len(null_bits) != (len(types) + 7) // 8:
+        raise InvalidValueError(f"{len(null_bits)} bytes of NULL bits for {len(types)} columns")
     return [
         Column(
             ordinal,
             column_type,
             metadata,
-            nullable=bool(table_map.null_bits[ordinal // 8] >> ordinal % 8 & 1),
+            nullable=bool(null_bits[ordinal // 8] >> ordinal % 8 & 1),
         )
         for ordinal, (column_type, metadata) in enumerate(types)
     ]
@@ -430,11 +434,24 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
     Raise :class:`MalformedError` where the parts of the event contradict each other, and
     :class:`UnsupportedError` for types and collations that are not known.
     """
-    columns = plain_columns(table_map)
-    metadata = decode_optional_metadata(table_map.optional_metadata)
+    of_types = table_map.column_types, table_map.column_metadata, table_map.null_bits
+    return _columns_of(*of_types, table_map.optional_metadata, server_version)
+
+
+@lru_cache(maxsize=1000)
+def _columns_of(
+    column_types: bytes,
+    column_metadata: bytes,
+    null_bits: bytes,
+    optional_metadata: bytes,
+    server_version: str | None,
+) -> tuple[Column, ...]:
+    """Give columns that were given before where a table has the same: who has thousands has many alike."""
+    columns = _plain(column_types, column_metadata, null_bits)
+    metadata = decode_optional_metadata(optional_metadata)
     if server_version is not None:
         return _described(columns, metadata, MetadataRules(server_version))
-    if COMPRESSED_TYPES.intersection(table_map.column_types):
+    if COMPRESSED_TYPES.intersection(column_types):
         return _described(columns, metadata, MetadataRules("11.4.5-MariaDB"))
     first_error = None
     for version in KINDS_OF_SERVER:

@@ -112,7 +112,7 @@ class WorldPorts(Ports):
         return 1_000_123
 
     def ensure_topics(self, ids):
-        return self.world.ensure_topics(ids)
+        return partial(self.world.ensure_topics, ids)
 
     def register(self, schemas):
         return self.world.register(schemas)

@@ -215,6 +215,10 @@ def test_bindings_of_a_batch_are_made_together():
     result.run(batch=1000)
     assert asked == [30]
     assert len(result.tables) == 30
+    for number in range(31):
+        log_.begin().insert(f"t{number}", (2, "x")).commit()
+    result.run(batch=1000)
+    assert asked[1:] == [30, 1], "those that are known, and the new one"
 
 
 def test_what_is_known_of_a_table_is_not_asked_again():
