@@ -438,7 +438,7 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
     return _columns_of(*of_types, table_map.optional_metadata, server_version)
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=64)
 def _columns_of(
     column_types: bytes,
     column_metadata: bytes,
@@ -446,7 +446,7 @@ def _columns_of(
     optional_metadata: bytes,
     server_version: str | None,
 ) -> tuple[Column, ...]:
-    """Give columns that were given before where a table has the same: who has thousands has many alike."""
+    """Give columns that were given before where a table has the same: of thousands many are alike."""
     columns = _plain(column_types, column_metadata, null_bits)
     metadata = decode_optional_metadata(optional_metadata)
     if server_version is not None:
