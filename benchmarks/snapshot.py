@@ -192,7 +192,7 @@ def _by_millrace(stack: LocalStack, form: str, writes: int) -> Iterator[Snapshot
         state = read_state(kafka, source, "snapshot")
         if state is None or state.value is None:
             raise RuntimeError("the snapshot has left no state")
-        rows = sum(table.rows for table in SnapshotState.from_bytes(state.value).tables)
+        rows = SnapshotState.from_bytes(state.value).rows
         merged = _merged(kafka, source)
         if merged.refused:
             raise RuntimeError(f"the row mapper refused {merged.refused} of {rows} rows")

@@ -88,6 +88,11 @@ class SnapshotState:
     signals_topic: str = ""
     signals_offset: int = 0
 
+    @property
+    def rows(self) -> int:
+        """Rows that were written to the snapshot topic."""
+        return sum(table.rows for table in self.tables)
+
     def to_bytes(self) -> bytes:
         """Encode as a single object."""
         return single_object.encode("SnapshotState", asdict(self))

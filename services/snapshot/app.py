@@ -461,7 +461,12 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
                     "rows are read LOCK IN SHARE MODE: writers of a chunk's rows wait until it is read",
                     reason="this server has neither GTIDs nor performance_schema.log_status",
                 )
-            service.log.info("taking a snapshot", tables=len(state.tables), low_watermark=method.value)
+            service.log.info(
+                "resuming a snapshot" if state.rows else "taking a snapshot",
+                tables=len(state.tables),
+                rows_before=state.rows,
+                low_watermark=method.value,
+            )
             metrics = SnapshotMetrics(service.metrics, state)
             snapshot = _Snapshot(service, producer, state, info.record_limit)
             readers = partial(_Readers, service, states, registry)
@@ -489,7 +494,7 @@ def _state(
     settings = service.settings
     wanted = settings.snapshot
     going_on = before is not None and not before.finished and not settings.restart
-    if going_on and any(table.rows for table in before.tables):  # type: ignore[union-attr]  # so it is going on
+    if going_on and before.rows:  # type: ignore[union-attr]  # so it is going on
         topic = Topics(settings.source).snapshot
         if newest_offset(settings.kafka, topic) == 0:
             raise UserError(
