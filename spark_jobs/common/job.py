@@ -34,8 +34,6 @@ from millrace import __version__
 from millrace.avro.registry import value_subject
 from millrace.contract import source_problem, versions_among
 from millrace.kafka.client import connect
-from millrace.kafka.continuity import TopicChangedError
-from millrace.kafka.errors import BrokerError
 from millrace.kafka.read import topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
@@ -580,21 +578,22 @@ def _is_of_kafka(name: str, error: BaseException) -> bool:
 
 
 def _check_not_deleted(job: Job, before: AbstractSet[str]) -> None:
-    """Raise :class:`TopicChangedError` where topics that there were before are gone.
+    """Raise with code 7 where topics that there were before are gone.
 
     What a broker, Kafka's client or Spark says of a topic that is deleted while it is read depends on the
     moment, and may be that no broker answers. So the cluster is asked.
     """
     try:
         gone = before - _topics(job.settings)
-    except BrokerError:
+    except UserError:
         return
     read = sorted(topic for topic in gone if topic.startswith(tuple(f"{source}." for source in job.sources)))
     if read:
         what = f"{', '.join(read[:_NAMED])} {'was' if len(read) == 1 else 'were'} deleted"
-        raise TopicChangedError(
+        raise UserError(
             f"{what} while {job.name} ran; the previous results remain. docs/operations.md says what to do "
-            "('A topic that changed')"
+            "('A topic that changed')",
+            ExitCode.DATA,
         )
 
 
