@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
@@ -472,22 +472,22 @@ class _Run:
 
     def chunks(self) -> Iterator[bytes]:
         """Give what the output writes, as it writes it."""
-        records: Iterable[LogRecord] = self._records()
-        if not self._options.verify:
-            records = self._filter.apply(records)
+        source = self._records()
+        records: Iterable[LogRecord] = source if self._options.verify else self._filter.apply(source)
         if self._options.stats or self._options.verify:
             records = progress(records, self)
         is_plain = self._buffer.is_plain
         try:
-            for number, record in enumerate(records):
-                if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
-                    if not number:
-                        return
-                    break
-                self._output.write(record)
-                if not is_plain:
-                    self._buffer.flush()
-                    yield from self._buffer.take()
+            with closing(source):  # an error may keep all of this alive
+                for number, record in enumerate(records):
+                    if isinstance(record.event, BinlogError) and not self._goes_on(record.event):
+                        if not number:
+                            return
+                        break
+                    self._output.write(record)
+                    if not is_plain:
+                        self._buffer.flush()
+                        yield from self._buffer.take()
         except KeyboardInterrupt:
             if not self._options.stats:
                 raise
@@ -502,7 +502,7 @@ class _Run:
         if getattr(self._output, "findings", 0):
             self.exit_code = _FAILED
 
-    def _records(self) -> Iterator[LogRecord]:
+    def _records(self) -> Generator[LogRecord, None, None]:
         decoder = LogDecoder(
             verify=self._options.verify_binlog_checksum, max_event_size=self._options.max_event_size
         )

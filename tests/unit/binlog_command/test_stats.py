@@ -1,12 +1,14 @@
 """``--stats``: the figures of a log, as a report and as JSON."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
-from millrace.binlog_command.stats import _Largest, _Transaction
+from millrace.binlog_command.stats import StatsOutput, _Largest, _Transaction
 from millrace.cli import main
 
 LOGS = Path(__file__).parent / "logs"
@@ -82,6 +84,13 @@ def test_the_report_names_what_the_json_has() -> None:
     (table,) = (line for line in lines if line.startswith("shop.items"))
     assert table.split() == ["shop.items", "3", "1", "0", "3", "4", table.split()[-1]]
     assert any(line.startswith("largest transactions by rows") for line in lines)
+
+
+def test_a_log_is_closed_where_its_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StatsOutput, "write", lambda *_: 1 // 0)
+    outcome = CliRunner().invoke(main, ["binlog", "--stats", MYSQL])
+    assert outcome.exit_code == 70  # its exception keeps what was at work
+    assert MYSQL not in map(os.path.realpath, Path("/proc/self/fd").iterdir())
 
 
 def test_rows_that_cannot_be_counted_are_said(tmp_path: Path) -> None:
