@@ -108,8 +108,7 @@ class FileInput:
     @property
     def done_bytes(self) -> int:
         """How much of :attr:`total_bytes` has been read."""
-        raw = self._raw
-        return self._finished_bytes + (0 if raw is None or raw.closed else raw.tell())
+        return self._finished_bytes + (self._raw.tell() if self._raw is not None else 0)
 
     def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
         """Give the events of each file; with one that cannot be read to its end, BinlogError is raised."""
