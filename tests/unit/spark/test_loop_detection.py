@@ -127,35 +127,27 @@ def test_what_circulates(spark: SparkSession) -> None:
     assert "north2 had this id and has 31 now" in changed.what
 
 
-def test_two_members_with_one_id(spark: SparkSession) -> None:
-    names = [("north", 1), ("east", 2), ("south", 1), ("west", 4)]
-    servers = ring(*(Server(name, server_id) for name, server_id in names))
-    for second in range(1100, 1150):
-        for server in servers:
-            server.write(second, f"{server.name} {second}")
-        for server in servers:
-            server.pull()
-    settle(servers)
-    findings = look(spark, servers)
-    incident = only(findings)
-    assert verdict(findings) == ("incidents", "One incident: duplicate server id.", "bad")
-    assert (incident.kind, incident.origins) == ("duplicate server id", [1])
-    assert incident.what.startswith("north and south have the same server id, 1.")
-    assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in incident.what
-    assert incident.statements[0].member == "south"
-    assert "SET GLOBAL server_id = 5;" in incident.statements[0].sql
-
-
-def test_150_of_200_rows_that_are_missing_on_every_member(spark: SparkSession) -> None:
-    servers = ring(*(Server(name, 1) for name in ("north", "east", "south", "west")))
-    for second in range(1100, 1150):
-        for server in servers:
-            server.write(second, f"{server.name} {second}")
-        for server in servers:
-            server.pull()
-    incident = only(look(spark, servers))
-    assert incident.kind == "duplicate server id"
-    assert "Missing: 150 at north, 150 at east, 150 at south, 150 at west." in incident.what
+def test_members_with_one_id(spark: SparkSession) -> None:
+    """Two of a ring of four, and all of another, where 150 of 200 rows are missing on every member."""
+    two = ring(*(Server(name, n) for name, n in [("north", 1), ("east", 2), ("south", 1), ("west", 4)]))
+    four = ring(*(Server(f"{name}1", 11) for name in ("north", "east", "south", "west")))
+    for servers in (two, four):
+        for second in range(1100, 1150):
+            for server in servers:
+                server.write(second, f"{server.name} {second}")
+            for server in servers:
+                server.pull()
+    settle(two)
+    findings = look(spark, [*two, *four])
+    assert verdict(findings) == ("incidents", "2 incidents: duplicate server id.", "bad")
+    some, all_ = by_origin(findings)
+    assert (some.kind, some.origins) == ("duplicate server id", [1])
+    assert some.what.startswith("north and south have the same server id, 1.")
+    assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in some.what
+    assert some.statements[0].member == "south"
+    assert "SET GLOBAL server_id = 5;" in some.statements[0].sql
+    assert (all_.kind, all_.origins) == ("duplicate server id", [11])
+    assert "Missing: 150 at north1, 150 at east1, 150 at south1, 150 at west1." in all_.what
 
 
 def test_ids_of_servers_that_were_not_read(spark: SparkSession) -> None:
