@@ -2,12 +2,17 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from millrace.binlog.errors import UnsupportedError
 
 __all__ = ["SqlType"]
 
 _TYPE = re.compile(r"\s*([a-z0-9_]+)\s*(?:\(([\d\s,]+)\))?(.*)", re.DOTALL)
+
+_SHORT: Final = 64
+"""Characters of a text that is kept: tables have the same few. That of an ENUM may have a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +23,10 @@ class SqlType:
     arguments: tuple[int, ...] = ()
     attributes: str = ""
 
-    @classmethod
-    def parse(cls, text: str) -> "SqlType":
+    @staticmethod
+    def parse(text: str) -> "SqlType":
         """Take apart the text of a type; raise :class:`UnsupportedError` where it has no name."""
-        match = _TYPE.match(text.lower())
-        if match is None:
-            raise UnsupportedError(f"the catalog calls a column's type {text!r}")
-        name, arguments, attributes = match.groups()
-        return cls(name, tuple(map(int, arguments.split(","))) if arguments else (), attributes.strip())
+        return _parse_short(text) if len(text) <= _SHORT else _parse(text)
 
     @property
     def holds_bytes(self) -> bool:
@@ -35,3 +36,14 @@ class SqlType:
     def argument(self, default: int) -> int:
         """Give the first number, or ``default`` where there is none."""
         return self.arguments[0] if self.arguments else default
+
+
+def _parse(text: str) -> SqlType:
+    match = _TYPE.match(text.lower())
+    if match is None:
+        raise UnsupportedError(f"the catalog calls a column's type {text!r}")
+    name, arguments, attributes = match.groups()
+    return SqlType(name, tuple(map(int, arguments.split(","))) if arguments else (), attributes.strip())
+
+
+_parse_short: Final = lru_cache(256)(_parse)
