@@ -16,7 +16,7 @@ What goes wrong with one table is that table's trouble: :meth:`Binder.bind` rais
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -282,6 +282,7 @@ class Binder:
         # New versions of topics, of which nothing may be noted yet.
         self._opened: set[str] = set()
         self._bound: dict[Content, BoundTable] = {}
+        self._looked_up: Callable[[], TopicInfos] | None = None
         self._layouts: dict[tuple[str, str], tuple[Content, Found, RowLayout | None]] = {}
         self._failed: dict[Content, BinlogError] = {}
 
@@ -374,21 +375,29 @@ class Binder:
 
     # -- binding --------------------------------------------------------------------------------------
 
-    def prepare(self, seen: Iterable[Seen]) -> None:
-        """Bind all tables that are not bound yet, together; what fails is raised when a row needs it."""
-        wanted = {
-            content: (table_map, place, version)
-            for table_map, place, version in seen
-            if (content := _content(table_map, version)) not in self._bound and content not in self._failed
-        }
+    def prepare(self, seen: Iterable[Seen], later: Iterable[Seen] = ()) -> None:
+        """Bind all tables that are not bound yet, together; what fails is raised when a row needs it.
+
+        Kafka is asked already for the topics of those that are bound ``later``, by the next call.
+        """
+        looked_up, self._looked_up = self._looked_up, None
+        wanted = dict(self._lacking(seen))
         if wanted:
             self.refresh()
-            self._bind_all(wanted)
+            looked_up = looked_up or self._look_up(wanted)
+            self._looked_up = self._look_up(dict(self._lacking(later)))
+            self._bind_all(wanted, looked_up)
 
     def lacks(self, seen: Iterable[Seen]) -> bool:
         """Tell whether :meth:`prepare` has something to bind."""
-        contents = (_content(table_map, version) for table_map, _, version in seen)
-        return any(content not in self._bound and content not in self._failed for content in contents)
+        return any(self._lacking(seen))
+
+    def _lacking(self, seen: Iterable[Seen]) -> Iterator[tuple[Content, Seen]]:
+        for one in seen:
+            table_map, _, version = one
+            content = _content(table_map, version)
+            if content not in self._bound and content not in self._failed:
+                yield content, one
 
     def find(
         self, table_map: TableMapEvent, place: SourcePosition, version: str | None
@@ -429,7 +438,8 @@ class Binder:
         failed = self._failed.pop(content, None)
         if failed is None:
             self.refresh()
-            self._bind_all({content: (table_map, place, version)})
+            one = {content: (table_map, place, version)}
+            self._bind_all(one, self._look_up(one))
             failed = self._failed.pop(content, None)
         if failed is not None:
             raise failed
@@ -454,15 +464,14 @@ class Binder:
             known = self._layouts[name] = content, found, layout
         return known[2]
 
-    def _bind_all(self, wanted: Mapping[Content, Seen]) -> None:
-        look_up = self._look_up(table_map for table_map, _, _ in wanted.values())
+    def _bind_all(self, wanted: Mapping[Content, Seen], looked_up: Callable[[], TopicInfos]) -> None:
         resolved: dict[Content, _Resolved] = {}
         for content, seen in wanted.items():
             try:
                 resolved[content] = self._resolve(*seen)
             except BinlogError as error:
                 self._failed[content] = error
-        topics = self._make_topics(resolved, look_up())
+        topics = self._make_topics(resolved, looked_up())
         ids = self._schema_ids(resolved)
         while again := self._next_versions(resolved, ids):
             resolved |= again
@@ -543,11 +552,11 @@ class Binder:
             _fingerprint({**schemas.row, "envelope": _envelope_fingerprint()}),
         )
 
-    def _look_up(self, table_maps: Iterable[TableMapEvent]) -> Callable[[], TopicInfos]:
-        """Have Kafka asked for the topics that tables have already, while their columns are resolved."""
+    def _look_up(self, wanted: Mapping[Content, Seen]) -> Callable[[], TopicInfos]:
+        """Have Kafka asked for the topics that tables have already; give what waits for the answer."""
         if self._accept_topics or self._without_topics:
             return dict
-        topics = {self._topic_of(table_map.database, table_map.table) for table_map in table_maps}
+        topics = {self._topic_of(table_map.database, table_map.table) for table_map, _, _ in wanted.values()}
         known = {topic: self._known[topic].id for topic in topics if topic in self._known}
         return self._ensure_topics(known) if known else dict
 

@@ -7,6 +7,7 @@ output (:mod:`millrace.rowmapper.publication`).
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
@@ -31,6 +32,9 @@ Replay = Callable[[int, int], Iterator[Incoming | Unreadable]]
 
 _MOST_BYTES: Final = 1024 * 1024
 """Events of a transaction that the kernel takes at once."""
+
+_BOUND_TOGETHER: Final = 50
+"""Transactions whose tables are bound together, at the most."""
 
 _ROLLBACKS: Final = (TransactionEnd.ROLLBACK, TransactionEnd.XA_ROLLBACK)
 
@@ -132,8 +136,9 @@ class RowMapperStage:
             if self._compiled is not None:
                 index = yield from self._take_compiled(self._compiled, records, index)
             index, steps = self._read(records, index)
-            for together in _up_to_definitions(steps):
-                self._binder.prepare(self._unbound(together))
+            groups = [*_bound_together(steps), ()]
+            for together, later in pairwise(groups):
+                self._binder.prepare(self._unbound(together), self._unbound(later))
                 for step in together:
                     yield from self._do(step)
                     if self.output.full or (known is not None and known.full):
@@ -356,11 +361,16 @@ class RowMapperStage:
         del self._pending_xa[xid]
 
 
-def _up_to_definitions(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """Divide steps after each DDL statement and gap: the tables that come after it may be others."""
+def _bound_together(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """Divide steps into those whose tables are bound together.
+
+    After each DDL statement and gap, since the tables that come after it may be others, and so that Kafka is
+    asked for the topics of some while the rows of others are published.
+    """
     begun = 0
     for at, step in enumerate(steps, 1):
-        if step.gap is not None or (step.transaction is not None and step.transaction.defines):
+        defines = step.gap is not None or (step.transaction is not None and step.transaction.defines)
+        if defines or at - begun == _BOUND_TOGETHER:
             yield steps[begun:at]
             begun = at
     yield steps[begun:]
