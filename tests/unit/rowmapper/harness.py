@@ -112,7 +112,7 @@ class WorldPorts(Ports):
         return 1_000_123
 
     def ensure_topics(self, ids):
-        return partial(self.world.ensure_topics, ids)
+        return self.world.begin_to_ensure_topics(ids)
 
     def register(self, schemas):
         return self.world.register(schemas)
@@ -223,6 +223,10 @@ class World:
         self.ledger.companion = publisher.known
         self.ledger.written_as = publisher.binder.written
         return stage
+
+    def begin_to_ensure_topics(self, ids):
+        """Give what waits for :meth:`ensure_topics`."""
+        return partial(self.ensure_topics, ids)
 
     def ensure_topics(self, ids):
         """Create topics as Kafka would, and compare their ids."""

@@ -221,6 +221,26 @@ def test_bindings_of_a_batch_are_made_together():
     assert asked[1:] == [30, 1], "those that are known, and the new one"
 
 
+def test_kafka_is_asked_for_topics_of_later_tables_before_it_has_answered_for_others():
+    log_ = log()
+    for number in range(120):
+        log_.begin().insert(f"t{number}", (1, "x")).commit()
+    result = World(log_.topic)
+    result.run(batch=1000)
+    for number in range(120):
+        log_.begin().insert(f"t{number}", (2, "x")).commit()
+    said = []
+
+    def ensure(ids):
+        said.append(f"asked {len(ids)}")
+        return lambda: said.append(f"answered {len(ids)}") or result.ensure_topics(ids)
+
+    result.begin_to_ensure_topics = ensure
+    result.run(batch=1000)
+    assert said == ["asked 50", "asked 50", "answered 50", "asked 20", "answered 50", "answered 20"]
+    assert all(notes(result, f"t{number}") == [("c", 1), ("c", 2)] for number in range(120))
+
+
 def test_what_is_known_of_a_table_is_not_asked_again():
     """After a restart the schemas that were registered before are taken from the state."""
     log_ = log().begin().insert("a", (1, "x")).commit()
