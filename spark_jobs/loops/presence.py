@@ -252,6 +252,7 @@ def claims(
     for row in common:
         by_pair.setdefault((row.reference, row.member), []).append(row)
     has, twice = set(carried), set(shared)
+    topology = _topologies(streams, by_pair, twice)
     made = []
     for reference in streams:
         for member in streams:
@@ -259,7 +260,8 @@ def claims(
                 continue
             rows = by_pair.get((reference.number, member.number), [])
             both = reference.number, member.number
-            made += [Claim(*both, origin, None, SHARED_ID, *_EVERYWHERE) for origin in twice]
+            if topology[reference.number] == topology[member.number]:
+                made += [Claim(*both, origin, None, SHARED_ID, *_EVERYWHERE) for origin in twice]
             made += [
                 Claim(*both, r.origin, r.form, OWN if r.origin in member.own else SKIPPED, r.low, r.high)
                 for r in rows
@@ -269,6 +271,19 @@ def claims(
             made += _never(reference, member, rows, {o for o in origins if (member.number, o) not in has})
             made += _restored(reference, member, rows, origins & set(member.own))
     return made
+
+
+def _topologies(
+    streams: Sequence[Stream], joined: Iterable[tuple[int, int]], shared: Iterable[int]
+) -> dict[int, int]:
+    """Give a number of the topology of each stream: in one are those with something in common, or an id."""
+    found = {one.number: one.number for one in streams}
+    names = [[one.number for one in streams if one.source == each.source] for each in streams]
+    ids = [[one.number for one in streams if origin in one.own] for origin in shared]
+    for group in (*joined, *names, *ids):
+        numbers = {found[number] for number in group}
+        found = {one: min(numbers) if number in numbers else number for one, number in found.items()}
+    return found
 
 
 def _never(reference: Stream, member: Stream, rows: Sequence[Row], origins: set[int]) -> list[Claim]:

@@ -145,7 +145,7 @@ def test_members_with_one_id(spark: SparkSession) -> None:
     assert some.what.startswith("north and south have the same server id, 1.")
     assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in some.what
     assert some.statements[0].member == "south"
-    assert "SET GLOBAL server_id = 5;" in some.statements[0].sql
+    assert "SET GLOBAL server_id = 12;" in some.statements[0].sql
     assert (all_.kind, all_.origins) == ("duplicate server id", [11])
     assert "Missing: 150 at north1, 150 at east1, 150 at south1, 150 at west1." in all_.what
 
