@@ -19,6 +19,7 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.constraintPropagation.enabled": "false",
 }
 """For frames of some rows, compiling and adapting a query takes longer than running it."""
 

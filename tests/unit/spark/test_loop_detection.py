@@ -127,8 +127,11 @@ def test_what_circulates(spark: SparkSession) -> None:
     assert "north2 had this id and has 31 now" in changed.what
 
 
-def test_members_with_one_id(spark: SparkSession) -> None:
-    """Two of a ring of four, and all of another, where 150 of 200 rows are missing on every member."""
+def test_whose_ids_are_those_of_others(spark: SparkSession) -> None:
+    """Of two members of a ring of four; of all members of another; of servers that were not read.
+
+    Of these somebody writes with the id of a member, and somebody with one that was not named.
+    """
     two = ring(*(Server(name, n) for name, n in [("north", 1), ("east", 2), ("south", 1), ("west", 4)]))
     four = ring(*(Server(f"{name}1", 11) for name in ("north", "east", "south", "west")))
     for servers in (two, four):
@@ -138,34 +141,34 @@ def test_members_with_one_id(spark: SparkSession) -> None:
             for server in servers:
                 server.pull()
     settle(two)
-    findings = look(spark, [*two, *four])
-    assert verdict(findings) == ("incidents", "2 incidents: duplicate server id.", "bad")
-    some, all_ = by_origin(findings)
+
+    strange, stray = three(tens="2"), three(tens="3")
+    for second in range(1100, 1108):
+        traffic(strange, second, 1)
+        strange[1].write(second, f"of another {second}", origin=21)
+    settle(strange)
+
+    traffic(stray)
+    stray[0].write(1109, "stray", origin=77)
+    stray[0].pull()
+    stray[1].pull()
+
+    servers = [*two, *four, *strange, *stray]
+    findings = look(spark, servers, named=[server.server_id for server in servers])
+    assert verdict(findings)[::2] == ("incidents", "bad")
+    some, all_, member, unknown = by_origin(findings)
     assert (some.kind, some.origins) == ("duplicate server id", [1])
     assert some.what.startswith("north and south have the same server id, 1.")
-    assert "Missing: 50 at north, 50 at east, 50 at south, 50 at west." in some.what
+    assert some.what.endswith("Missing: 50 at north, 50 at east, 50 at south, 50 at west.")
     assert some.statements[0].member == "south"
-    assert "SET GLOBAL server_id = 12;" in some.statements[0].sql
+    assert "SET GLOBAL server_id = 78;" in some.statements[0].sql
+
+    # 150 of 200 rows are missing on every member.
     assert (all_.kind, all_.origins) == ("duplicate server id", [11])
-    assert "Missing: 150 at north1, 150 at east1, 150 at south1, 150 at west1." in all_.what
+    assert all_.what.endswith("Missing: 150 at north1, 150 at east1, 150 at south1, 150 at west1.")
 
-
-def test_ids_of_servers_that_were_not_read(spark: SparkSession) -> None:
-    """Somebody writes with the id of a member, and somebody with one that was not named."""
-    servers, others = three(), three(tens="1")
-    for second in range(1100, 1108):
-        traffic(servers, second, 1)
-        servers[1].write(second, f"of another {second}", origin=1)
-    settle(servers)
-
-    traffic(others)
-    others[0].write(1109, "stray", origin=77)
-    others[0].pull()
-    others[1].pull()
-
-    member, unknown = by_origin(look(spark, [*servers, *others], named=[1, 2, 3, 11, 12, 13]))
-    assert (member.kind, member.members) == ("duplicate server id", ["north"])
-    assert "Another server writes with the id of north, 1" in member.what
+    assert (member.kind, member.members) == ("duplicate server id", ["north2"])
+    assert "Another server writes with the id of north2, 21" in member.what
     assert member.transactions >= 6
     assert (unknown.kind, unknown.origins) == ("unknown origin", [77])
 
