@@ -385,7 +385,8 @@ class Binder:
         if wanted:
             self.refresh()
             looked_up = looked_up or self._look_up(wanted)
-            self._looked_up = self._look_up(dict(self._lacking(later)))
+            ahead = dict(self._lacking(later))
+            self._looked_up = self._look_up(ahead) if ahead else None
             self._bind_all(wanted, looked_up)
 
     def lacks(self, seen: Iterable[Seen]) -> bool:

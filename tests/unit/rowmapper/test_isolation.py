@@ -236,8 +236,8 @@ def test_kafka_is_asked_for_topics_of_later_tables_before_it_has_answered_for_ot
         return lambda: said.append(f"answered {len(ids)}") or result.ensure_topics(ids)
 
     result.begin_to_ensure_topics = ensure
-    result.run(batch=1000)
-    assert said == ["asked 50", "asked 50", "answered 50", "asked 20", "answered 50", "answered 20"]
+    result.run(batch=400)
+    assert said == ["asked 50", "asked 30", "answered 50", "answered 30", "asked 40", "answered 40"]
     assert all(notes(result, f"t{number}") == [("c", 1), ("c", 2)] for number in range(120))
 
 
