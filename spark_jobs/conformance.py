@@ -262,7 +262,7 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
     for row in other.select("kind").distinct().orderBy("kind").collect():
         database, _, table = row.kind.partition(".")
         for topic in topic_versions(job, Topics(source).table(*selection.topic_of(database, table))):
-            part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+            part = resolve_slice(spark, job.kafka, topic)
             if part.count:
                 records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
                 schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))

@@ -32,10 +32,12 @@ from pyspark.sql import functions as sf
 
 from millrace import __version__
 from millrace.avro.registry import value_subject
-from millrace.contract import source_problem, versions_among
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX
+from millrace.contract import Topics, source_problem, versions_among
 from millrace.kafka.client import connect
-from millrace.kafka.read import topic_names
+from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.topics import another_topic
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -457,8 +459,21 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
 
 
 def topic_versions(job: Job, topic: str) -> list[str]:
-    """Give the topics that have a table's rows, in their order; an incompatible schema opens a new one."""
-    return versions_among(_topics(job.settings), topic) or [topic]
+    """Give the topics that have a table's rows, in their order; an incompatible schema opens a new one.
+
+    A table without rows has none. Raises :class:`UserError` where the row mapper knows one that is gone.
+    """
+    existing, known = _topics(job.settings), set[str]()
+    for record in read_topic(job.settings.kafka, Topics(job.sources[0]).state, undecided=False):
+        key = record.key() or b""
+        if key.startswith(TABLE_TOPIC_PREFIX):
+            change = known.discard if record.value() is None else known.add
+            change(key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace"))
+    versions = versions_among(existing | known, topic)
+    for version in versions:
+        if version not in existing:
+            raise UserError(another_topic(version, gone=True), ExitCode.DATA)
+    return versions
 
 
 def _topics(settings: RawJobSettings) -> set[str]:

@@ -503,7 +503,7 @@ def changes_of(
     schemas = table_schemas(job, *subjects)
     frames = []
     for topic, wanted in parts:
-        part = resolve_slice(spark, job.kafka, topic, missing_is_empty=True)
+        part = resolve_slice(spark, job.kafka, topic)
         if part.count:
             records = scan(spark, job.kafka, part).where("value is not null")
             read = _reader(schemas, eras, frozenset(wanted))

@@ -5,6 +5,8 @@ And all jobs on such a log with records among it that cannot be read.
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from spark_jobs.common.tables import parse_key
 from tests.live.output import wait_until_decided
 from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_reprocess_job import Runs, world
-from tests.shared import run_python
+from tests.shared import PROJECT, environment_with, run_python
 from tests.spark_session import SPARK, spark
 
 __all__ = ["spark", "world"]
@@ -171,6 +173,47 @@ def test_rows_that_continue_in_another_version_of_their_topic(
         Runs(spark, own, tmp_path / "one").run(pieces=1)
         found, different = compare(spark, own, tmp_path / "results", None, tmp_path / "one")
         assert (found["a"]["equal"], different) == (3, [])
+        check_jobs_without_topics(spark, own, tmp_path, topic)
+
+
+def check_jobs_without_topics(spark: SparkSession, own: RowsWorld, folder: Path, first: str) -> None:
+    """Let topics of tables be deleted, before a job starts and while one runs: none takes them for empty."""
+    admin = connect(own.settings)
+
+    def delete(topic: str) -> None:
+        admin.delete_topics([topic])[topic].result()
+
+    later, done = f"{first}-v2", own.topics.table(own.database, "done")
+    results = {path: path.read_bytes() for path in (folder / "history").rglob("*.*") if path.is_file()}
+    where = ["--source", own.source, "--output", str(folder / "history"), "--master", "local[2]"]
+    command = [sys.executable, "-m", "millrace.cli", "job"]
+    state = [*command, "table_state", *where, "--table", f"{own.database}.a", "--table"]
+    with subprocess.Popen(
+        [*state, f"{own.database}.done"],
+        env=environment_with(own.environment), cwd=PROJECT, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        told = ""
+        while "the moment found (" not in told and (line := process.stderr.readline()):
+            told += line
+        delete(done)
+        told += process.stderr.read()
+    assert process.returncode == ExitCode.DATA, told
+    last = told.splitlines()[-1]
+    assert last.startswith(f"error: {done} was deleted while table_state ran; the previous results remain")
+    assert "Traceback" not in told
+
+    delete(later)
+    options = {
+        "row_history": ["--table", f"{own.database}.a", "--key", "id=1"],
+        "flashback": ["--after", "1h"],
+    }
+    for name, more in options.items():
+        gone = own.command("job", name, *where, *more, code=ExitCode.DATA).stderr.splitlines()[-1]
+        assert gone.startswith(f"error: the topic {later} is gone: the rows that were written to it"), gone
+    assert {path: path.read_bytes() for path in results} == results
+    with pytest.raises(UserError, match=f"the topic {later} is gone"):
+        compare(spark, own, folder / "results", None, folder / "one")
 
 
 def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 """Which of the project's own packages a package may import; those not listed are free."""
 
 MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
-    "spark_jobs.common.job": ("millrace.kafka.client", "millrace.kafka.read", "millrace.kafka.schema_topic"),
+    "spark_jobs.common.job": (
+        *("millrace.kafka.client", "millrace.kafka.read"),
+        *("millrace.kafka.schema_topic", "millrace.kafka.topics"),
+    ),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
     "spark_jobs.loop_detection": ("millrace.kafka.alerts",),
     "spark_jobs.windows.follow": ("millrace.kafka.job_topic",),
