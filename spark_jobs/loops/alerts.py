@@ -15,10 +15,11 @@ from millrace import __version__
 from spark_jobs.loops.incidents import Incident, as_dict
 
 
-def alert_id(one: Incident) -> str:
-    """Name the cause of an incident."""
+def alert_id(one: Incident, sources: Sequence[str]) -> str:
+    """Name the cause of an incident; that of a loop by all ``sources``: logs show it one after another."""
     rules = sorted({rule for rule, _, _ in one.selects})
-    cause = [one.kind, sorted(one.origins), sorted(one.members), rules]
+    members = sources if one.kind == "loop" else one.members
+    cause = [one.kind, sorted(one.origins), sorted(members), rules]
     return hashlib.sha256(json.dumps(cause).encode()).hexdigest()[:16]
 
 
@@ -35,7 +36,7 @@ def new_alerts(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found: dict[str, bytes] = {}
     for number, one in enumerate(incidents, 1):
-        key = alert_id(one)
+        key = alert_id(one, sources)
         if key in found or _is_told(one, told.get(key.encode())):
             continue
         value: dict[str, Any] = {
