@@ -7,12 +7,13 @@ window, and not on how long the job has been running.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from millrace.avro.registry import value_subject
+from spark_jobs.common.charts import many
 from spark_jobs.common.faults import Faults
 from spark_jobs.common.follow import Arrived, Pace, follow_topics
-from spark_jobs.common.job import Input, Job, JobSettings, new_run, schemas_of
+from spark_jobs.common.job import Input, Job, JobSettings, moment, new_run, schemas_of
 from spark_jobs.common.kafka import resolve_slice
 
 
@@ -23,8 +24,14 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta)
     """
 
     def look_over(arrived: Mapping[str, Arrived]) -> None:
-        inputs = _inputs(job, arrived, window)
-        one = replace(job, inputs=inputs, notes=[], faults=Faults(), run=new_run())
+        begun = min(one.begun for one in arrived.values()) - window
+        since, minutes = moment(int(begun.timestamp())), many(window // timedelta(minutes=1), "minute")
+        note = (
+            f"The logs were compared from {since} UTC on, {minutes} before the new events. Incidents may "
+            "have begun earlier."
+        )
+        inputs = _inputs(job, arrived, begun)
+        one = replace(job, inputs=inputs, notes=[note], faults=Faults(), run=new_run())
         job.spark.sparkContext.setCheckpointDir(one.kept)
         try:
             look(one)
@@ -35,9 +42,8 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta)
     follow_topics(job, look_over, pace)
 
 
-def _inputs(job: Job, arrived: Mapping[str, Arrived], window: timedelta) -> Sequence[Input]:
-    """Give the range to read of each topic: from a window before the first new event of all to the end."""
-    begun = min(one.begun for one in arrived.values()) - window
+def _inputs(job: Job, arrived: Mapping[str, Arrived], begun: datetime) -> Sequence[Input]:
+    """Give the range to read of each topic: from a time to the end of what arrived."""
     inputs = []
     for one in job.inputs:
         topic = one.part.topic

@@ -322,7 +322,8 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
     transactions = max(one.transactions for one in found)
     number = "One transaction" if transactions == 1 else f"{transactions:,} transactions"
     verb = "circulates" if transactions == 1 else "circulate"
-    through = _and(members) if len(members) > 1 else f"{members[0]} and members that were not read"
+    since = _least(one.since for one in found)
+    through = _and(members) if len(members) > 1 else f"{members[0]} and {_others(facts, members[0], since)}"
     state = "still circulating at the end of the logs" if going else "no longer at the end of the logs"
     what = (
         f"{number} of server {origin} {verb} through {through}, up to {worst.laps:,} "
@@ -334,7 +335,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         what,
         [origin],
         members,
-        since=_least(one.since for one in found),
+        since=since,
         until=_most(one.until for one in found),
         transactions=transactions,
         laps=worst.laps,
@@ -352,6 +353,13 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         statements=_stop_loop(facts, origin, members),
         selects=[("repeats", origin, one.stream) for one in found],
     )
+
+
+def _others(facts: Facts, member: str, since: int | None) -> str:
+    """Say through which other members something may circulate that was read in the log of one only."""
+    last = {one.source: one.last_time for one in facts.streams}
+    behind = [name for name, at in last.items() if name != member and since and at and at < since]
+    return f"perhaps {_and(behind)}, whose logs end before it" if behind else "members that were not read"
 
 
 def _still_going(facts: Facts, one: Repeat) -> bool:

@@ -140,7 +140,7 @@ def report(job: Job, findings: Findings) -> Report:
     page.tiles(
         [
             ("members", len(findings.facts.topology.members)),
-            ("transactions", findings.transactions),
+            ("transactions in all logs", findings.transactions),
             ("incidents", len(findings.incidents)),
             ("laps, at most", laps),
             ("missing, at most", missing),
@@ -229,7 +229,7 @@ def _time(seconds: int | None) -> str | None:
 
 
 def _path(incident: Incident) -> str:
-    if not incident.path:
+    if len(incident.path) <= 1:
         return ""
     ways = list(incident.path)
     return " → ".join([*ways, ways[0]] if incident.kind == "loop" else ways)
@@ -261,7 +261,7 @@ def _presence(page: Report, findings: Findings) -> None:
     several = len({one.source for one in streams}) < len(streams)
     names = [f"{one.source}, epoch {one.epoch}" if several else one.source for one in streams]
     page.table(
-        ["origin", *names, "transactions", "from", "to"],
+        ["origin", *names, "transactions", "from (UTC)", "to (UTC)"],
         [
             (
                 Code(str(row.origin)), *(_times(times, differs=row.differs) for times in row.times),
@@ -283,7 +283,7 @@ def _members(page: Report, findings: Findings) -> None:
     facts = findings.facts
     page.section("Members and origins")
     page.table(
-        ["member", "epoch", "server id", "version", "transactions", "last"],
+        ["member", "epoch", "server id", "version", "transactions", "last (UTC)"],
         [
             (
                 one.source, one.epoch, Code(", ".join(map(str, one.own)) or "unknown"), one.version,

@@ -17,7 +17,7 @@ _RADIUS: Final = (140, 108)
 _NODE: Final = 21
 _NAME: Final = 20
 _EDGE: Final = 46
-_LOOP: Final = 80
+_LOOP: Final = 100
 """How far a member with its name, and a link from one to itself, reach from its centre."""
 _HEAD: Final = 11
 _BEND: Final = 0.13
@@ -53,11 +53,13 @@ def draw(
     entry = places.get(path[0]) if path else None
     if origin:
         parts.append(_orphan(origin, entry))
-    parts += [_member(name, text, places[name], (marks or {}).get(name, "")) for name, text in shown]
+    own = {start for start, end in {*ways, *strong} if start == end}
+    for name, text in shown:
+        parts.append(_member(name, text, places[name], (marks or {}).get(name, ""), looped=name in own))
     heights = [y for _, y in places.values()]
     if origin:
         heights.append(_orphan_place(entry)[1])
-    top = min(heights) - (_LOOP if any(start == end for start, end in {*ways, *strong}) else _EDGE)
+    top = min(heights) - (_LOOP if own else _EDGE)
     box = f"0 {top:.0f} {_WIDTH} {max(heights) + _EDGE - top:.0f}"
     return (
         f'<svg class="ring" viewBox="{box}" role="img" aria-label="{escape(title)}">'
@@ -113,10 +115,11 @@ def _towards(place: Point, other: Point) -> Point:
     return place[0] + (other[0] - place[0]) * step, place[1] + (other[1] - place[1]) * step
 
 
-def _member(name: str, text: str, place: Point, mood: str) -> str:
+def _member(name: str, text: str, place: Point, mood: str, *, looped: bool) -> str:
+    """Draw a member; its name stands below it, or above it and a link from it to itself."""
     x, y = place
     half = _NAME // 2
-    below = y + _NODE + 17 if y > _CENTRE[1] - 10 else y - _NODE - 8
+    below = y + _NODE + 17 if y > _CENTRE[1] - 10 else y - (_LOOP - 20 if looped else _NODE + 8)
     short = name if len(name) <= _NAME else f"{name[:half]}…{name[1 - half :]}"
     return (
         f'<g class="member {escape(mood)}"><title>{escape(name)}</title>'

@@ -126,6 +126,9 @@ def test_a_loop_is_told_once_and_what_was_looked_over_is_not_looked_over_again(w
     assert (world.looks, world.alerts()) == ([["loop"]], ["loop"])
     summary = json.loads((Path(world.output) / "summary.json").read_text())
     assert summary["verdict"] == "incidents"
+    (note,) = summary["notes"]
+    assert note.endswith(" UTC on, 60 minutes before the new events. Incidents may have begun earlier.")
+    assert note in (Path(world.output) / "report.html").read_text()
 
 
 def test_the_command_goes_on_until_it_is_told_to_stop(world: World) -> None:

@@ -1,8 +1,10 @@
 """From figures about logs to rings, incidents, statements and the page; needs no Spark."""
 
+import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from pyspark.sql import Row
@@ -108,6 +110,9 @@ def test_what_nothing_bounds_may_still_go_round() -> None:
     assert (found.going, found.lap_ms_at_most, found.severity) == (True, None, "critical")
     assert "still circulating at the end of the logs" in found.what
     assert "through north and members that were not read" in found.what
+    streams = [stream(0), *(stream(n, last_time=1980) for n in (1, 2))]
+    (found,) = find_incidents(facts(repeats=[loop(0, going=True)], streams=streams))
+    assert "through north and perhaps east and south, whose logs end before it, up to 8 laps" in found.what
 
 
 def test_a_member_between_two_that_was_restored_later_is_no_duplicate() -> None:
@@ -267,6 +272,15 @@ def test_the_ring_is_drawn_with_its_path() -> None:
     assert sorted(kinds) == ["origin", "path", "path", "path"]
     alone = Page(draw("one", [("north", "1")], [], path=["north"], round_trip=True))
     assert [v for tag, name, v in alone.attributes if (tag, name) == ("path", "class")] == ["path"]
+
+
+def test_the_name_of_a_member_with_a_link_to_itself_stands_above_the_link() -> None:
+    members = [(name, "1") for name in NAMES]
+    drawn = ET.fromstring(draw("a ring", members, [], path=["north"], round_trip=True))
+    (link,) = (path.get("d", "") for path in drawn.iter("path"))
+    name = next(text for text in drawn.iter("text") if text.text == "north")
+    _, start, _, control, *_ = (float(number) for number in re.findall(r"-?[\d.]+", link))
+    assert float(name.get("y", "")) < (start + 3 * control) / 4  # where the curve turns
 
 
 def test_long_names_are_cut_in_the_drawing_and_whole_in_its_tip() -> None:
