@@ -22,6 +22,8 @@ SERIES_COLOURS: Final = 8
 _WIDTH: Final = 1040
 _NARROW: Final = 380
 """Width of the form that a telephone shows: text is as large as in the wide one there."""
+_HALF_DIGIT: Final = 3.5
+"""Half the width of a digit of the time axis, at most."""
 _COLUMN_AREA: Final = 220
 _LEFT, _TOP, _BOTTOM = 64, 12, 28
 _MOST_COLUMNS: Final = 120
@@ -231,7 +233,8 @@ def _columns(  # noqa: PLR0917 - a chart, and its form
                 top -= value * scale
                 parts.append(_rect((left, top), width, value * scale, n, f"{tip}: {one.name} {count(value)}"))
     for i in _labelled(starts, step, most):
-        place = f'x="{_LEFT + (i + 0.5) * slot:.1f}" y="{bottom + 20}"'
+        middle = min(_LEFT + (i + 0.5) * slot, across - len(labels[i]) * _HALF_DIGIT)
+        place = f'x="{middle:.1f}" y="{bottom + 20}"'
         parts.append(f'<text class="axis" {place} text-anchor="middle">{escape(labels[i])}</text>')
     return _svg(title, bottom + _BOTTOM, parts, across, form)
 

@@ -131,6 +131,14 @@ def test_labels_are_at_round_times(first: int, number: int, step: int, labels: s
     assert " ".join(str(text.text) for text in chart.iter("text") if len(str(text.text)) > 1) == labels
 
 
+def test_the_last_label_lies_within_the_chart() -> None:
+    starts = range(0, 485, 5)
+    for chart in ET.fromstring(columns("x", starts, 5, [Series("a", [1] * len(starts))])):
+        across = float(chart.attrib["viewBox"].split()[2])
+        labels = [one for one in chart.iter("text") if one.attrib["text-anchor"] == "middle"]
+        assert all(float(one.attrib["x"]) + 3.5 * len(one.text or "") <= across for one in labels)
+
+
 def test_an_axis_of_bytes_has_their_unit() -> None:
     chart = ET.fromstring(columns("x", [0], 1, [Series("a", [2_000_000])], short_size))
     assert [text.text for text in chart[0].iter("text")][:3] == ["0 B", "500 kB", "1 MB"]
