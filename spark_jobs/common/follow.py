@@ -27,6 +27,10 @@ _LOOK_S: Final = 1
 _STOPPED: Final = "Spark has ended a stream that runs until it is stopped"
 
 
+class _BatchError(Exception):
+    """Ends a micro-batch in place of its own failure, whose text may be too long for Spark's patterns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How often the job checks for new records.
@@ -105,9 +109,9 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
             }
             if arrived:
                 take(arrived)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again where the query ends
             failures.append(error)
-            raise
+            raise _BatchError from None
         done = number
 
     starts = {one.part.topic: {str(n): at for n, (at, _) in one.part.offsets.items()} for one in job.inputs}
