@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -258,15 +259,15 @@ def _published(job: Job, spark: SparkSession, other: DataFrame) -> DataFrame:
     source = job.sources[0]
     assert isinstance(job.settings, TableJobSettings)
     selection = Selection(job.settings)
+    tables = [row.kind.partition(".") for row in other.select("kind").distinct().orderBy("kind").collect()]
+    firsts = [Topics(source).table(*selection.topic_of(database, table)) for database, _, table in tables]
     frames = []
-    for row in other.select("kind").distinct().orderBy("kind").collect():
-        database, _, table = row.kind.partition(".")
-        for topic in topic_versions(job, Topics(source).table(*selection.topic_of(database, table))):
-            part = resolve_slice(spark, job.kafka, topic)
-            if part.count:
-                records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
-                schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
-                frames.append(records.mapInArrow(_record_reader(*schemas), _RECORD_SCHEMA))
+    for topic in chain.from_iterable(topic_versions(job, firsts).values()):
+        part = resolve_slice(spark, job.kafka, topic)
+        if part.count:
+            records = scan(spark, job.kafka, part).where("value is not null").select(*RECORD_COLUMNS)
+            schemas = (table_schemas(job, subject(topic)) for subject in (value_subject, key_subject))
+            frames.append(records.mapInArrow(_record_reader(*schemas), _RECORD_SCHEMA))
     if not frames:
         raise UserError(f"no row topic of {source} has any of the tables", ExitCode.DATA)
     found = persisted(reduce(DataFrame.union, frames))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -458,10 +458,11 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
         )
 
 
-def topic_versions(job: Job, topic: str) -> list[str]:
-    """Give the topics that have a table's rows, in their order; an incompatible schema opens a new one.
+def topic_versions(job: Job, firsts: Iterable[str]) -> dict[str, list[str]]:
+    """Give the topics that have the rows of tables, in their order, by the first of each table.
 
-    A table without rows has none. Raises :class:`UserError` where the row mapper knows one that is gone.
+    An incompatible schema opens a new one; a table without rows has none. Raises :class:`UserError` where the
+    row mapper knows one that is gone.
     """
     existing, known = _topics(job.settings), set[str]()
     for record in read_topic(job.settings.kafka, Topics(job.sources[0]).state, undecided=False):
@@ -469,10 +470,10 @@ def topic_versions(job: Job, topic: str) -> list[str]:
         if key.startswith(TABLE_TOPIC_PREFIX):
             change = known.discard if record.value() is None else known.add
             change(key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace"))
-    versions = versions_among(existing | known, topic)
-    for version in versions:
-        if version not in existing:
-            raise UserError(another_topic(version, gone=True), ExitCode.DATA)
+    versions = {first: versions_among(existing | known, first) for first in firsts}
+    gone = [one for each in versions.values() for one in each if one not in existing]
+    if gone:
+        raise UserError(another_topic(gone[0], gone=True), ExitCode.DATA)
     return versions
 
 

@@ -498,7 +498,8 @@ def changes_of(
     job: Job, spark: SparkSession, topics: Mapping[str, Iterable[int]], eras: TableHistory
 ) -> tuple[DataFrame | None, dict[int, Any]]:
     """Return the records of some eras of a table in its row topics, and the schemas to read them by."""
-    parts = [(topic, wanted) for first, wanted in topics.items() for topic in topic_versions(job, first)]
+    versions = topic_versions(job, topics)
+    parts = [(topic, wanted) for first, wanted in topics.items() for topic in versions[first]]
     subjects = [subject(topic) for topic, _ in parts for subject in (key_subject, value_subject)]
     schemas = table_schemas(job, *subjects)
     frames = []
