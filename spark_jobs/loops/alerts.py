@@ -1,8 +1,8 @@
 """Incidents as records of the topic ``millrace.alerts``: each cause is reported once, until it recurs.
 
-The id of an incident consists of its cause: its kind, origins, members and rule. It is the same in every run
-that finds the incident, whatever part of the logs is read. An incident is reported again if it begins, in the
-input, after the end of the last report.
+The id of an incident consists of its cause: its kind, origins, members (of a loop: all sources) and rule. It
+is the same in every run that finds the incident, whatever part of the logs is read. An incident is reported
+again if it begins, in the input, after the end of the last report.
 """
 
 import hashlib
