@@ -107,11 +107,14 @@ def _run(stack: LocalStack, job: str, inputs: Sequence[str], cores: str, output:
         tempfile.TemporaryFile("w+") as told,
         subprocess.Popen(command, env=environment, stdout=told, stderr=told) as process,
     ):
-        while process.poll() is None:
-            for pid in _descendants(process.pid):
-                with suppress(OSError, RuntimeError, IndexError):  # it may have ended just now
-                    costs[pid] = _is_java(pid), process_cost(pid)
-            time.sleep(_POLL_S)
+        try:
+            while process.poll() is None:
+                for pid in _descendants(process.pid):
+                    with suppress(OSError, RuntimeError, IndexError):  # it may have ended just now
+                        costs[pid] = _is_java(pid), process_cost(pid)
+                time.sleep(_POLL_S)
+        finally:
+            process.terminate()
         told.seek(0)
         text = told.read()
     seconds = time.monotonic() - began

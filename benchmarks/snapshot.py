@@ -177,10 +177,13 @@ def _by_millrace(stack: LocalStack, form: str, writes: int) -> Iterator[Snapshot
             before, changed = sample(stack, processes, writer.clients), writer.changes
             cost = ProcessCost(0.0, 0.0)
             with subprocess.Popen([sys.executable, "-m", "services.snapshot"], env=environment) as process:
-                while process.poll() is None:
-                    with suppress(OSError, RuntimeError):  # it may have ended just now
-                        cost = process_cost(process.pid)
-                    time.sleep(_POLL_S)
+                try:
+                    while process.poll() is None:
+                        with suppress(OSError, RuntimeError):  # it may have ended just now
+                            cost = process_cost(process.pid)
+                        time.sleep(_POLL_S)
+                finally:
+                    process.terminate()
             read_s = time.monotonic() - before.time_s
             if process.returncode:
                 raise SystemExit(process.returncode)
