@@ -160,6 +160,11 @@ def top(frame: DataFrame, number: int, *by: str) -> DataFrame:
     return frame.orderBy(*(sf.desc_nulls_last(name) for name in by), "source", "first_offset").limit(number)
 
 
+def longest(transactions: DataFrame, number: int) -> DataFrame:
+    """Return the ``number`` transactions that were open longest, of those whose times differ at all."""
+    return top(transactions.where("seconds > 0"), number, "seconds", "bytes")
+
+
 def tables(looked_at: DataFrame) -> DataFrame:
     """Sum up what was seen of the rows of each table."""
     return looked_at.groupBy("source", "database", "table").agg(
@@ -245,7 +250,7 @@ def analyse(job: Job, spark: SparkSession, number: int) -> Results:
             "rows_per_minute": rows_per_minute(counts),
             "rows_per_table": rows_per_table(counts),
             "largest_transactions": top(every, number, "rows", "bytes"),
-            "longest_transactions": top(every, number, "seconds", "bytes"),
+            "longest_transactions": longest(every, number),
             "tables": tables(counted.frame(spark, "tables")),
             "columns": columns(counted.frame(spark, "columns")),
             "hot_keys": hot_keys(counted.frame(spark, "keys")),

@@ -8,6 +8,7 @@ from spark_jobs.analytics import (
     commit_groups,
     events_per_minute,
     lag,
+    longest,
     rows_per_minute,
     rows_per_table,
     top,
@@ -131,8 +132,9 @@ def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) ->
         transaction(4, started=100, ended=107),
         transaction(5, started=100, ended=102, original_commit_us=1_700_000_000_000_000),  # SET TIMESTAMP
     ]
-    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("first_offset")
-    assert [row.seconds for row in found.collect()] == [1.5, None, 0.0, 7.0, 2.0]
+    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"]))
+    assert [row.seconds for row in found.orderBy("first_offset").collect()] == [1.5, None, 0.0, 7.0, 2.0]
+    assert [row.seconds for row in longest(found, 9).collect()] == [7.0, 2.0, 1.5]
 
 
 def test_the_top_breaks_ties_by_the_log(spark: SparkSession) -> None:
