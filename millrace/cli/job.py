@@ -107,8 +107,9 @@ def _prepared(callback: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(callback)
     def run(*args: Any, **options: Any) -> Any:
         try:
-            environment = spark_environment()
-            if _JARS_VARIABLE not in os.environ:
+            fetched = _JARS_VARIABLE not in os.environ  # else in an image, whose cache is lost with it
+            environment = spark_environment(archive=fetched)
+            if fetched:
                 iceberg = options.get("table_format") == "iceberg"
                 environment[_JARS_VARIABLE] = connector_jars(iceberg=iceberg)
         except LocalError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from millrace.local.artifacts import bundle, cache_folder, fetch, made_once
 from millrace.local.component import Component
 from millrace.local.errors import ComponentDiedError, LocalError
-from millrace.local.java import find_java
+from millrace.local.java import class_archive, find_java
 from millrace.local.processes import Process
 
 _LOG4J = """\
@@ -120,7 +120,8 @@ class Kafka(Component):
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
             memory = (f"-Xmx{self.heap_mb}m", "-Xms128m")
-            command = self._java(*_JAVA_OPTIONS, *memory, "kafka.Kafka", str(self._settings_file(node)))
+            options = (*_JAVA_OPTIONS, *memory, *class_archive("kafka", find_java(17, 21), fetch("kafka")))
+            command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
             self.processes[node : node + 1] = [process]
 

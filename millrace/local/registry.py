@@ -6,7 +6,7 @@ import urllib.request
 
 from millrace.local.artifacts import bundle, fetch
 from millrace.local.component import Component
-from millrace.local.java import find_java
+from millrace.local.java import class_archive, find_java
 from millrace.local.processes import Process
 
 
@@ -35,6 +35,7 @@ class Registry(Component):
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:-UsePerfData",
+            *class_archive("registry", java, fetch("registry")),
             f"-Djava.io.tmpdir={self.folder}",
             "-Dquarkus.http.host=127.0.0.1",
             f"-Dquarkus.http.port={self.ports[0]}",

