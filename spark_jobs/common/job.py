@@ -32,9 +32,11 @@ from pyspark.sql import functions as sf
 
 from millrace import __version__
 from millrace.avro.registry import value_subject
-from millrace.avro.service_state import TABLE_TOPIC_PREFIX
+from millrace.avro.service_state import TABLE_TOPIC_PREFIX, TableTopic
+from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics, source_problem, versions_among
 from millrace.kafka.client import connect
+from millrace.kafka.continuity import topic_ids
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import another_topic
@@ -461,19 +463,28 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
 def topic_versions(job: Job, firsts: Iterable[str]) -> dict[str, list[str]]:
     """Give the topics that have the rows of tables, in their order, by the first of each table.
 
-    An incompatible schema opens a new one; a table without rows has none. Raises :class:`UserError` where the
-    row mapper knows one that is gone.
+    An incompatible schema opens a new one; a table without rows has none. Raises :class:`UserError` where one
+    that the row mapper knows is gone, or is another one than it has written.
     """
-    existing, known = _topics(job.settings), set[str]()
-    for record in read_topic(job.settings.kafka, Topics(job.sources[0]).state, undecided=False):
+    admin, state = connect(job.settings.kafka), Topics(job.sources[0]).state
+    ids: dict[str, str] = {}
+    for record in read_topic(job.settings.kafka, state, undecided=False):
         key = record.key() or b""
         if key.startswith(TABLE_TOPIC_PREFIX):
-            change = known.discard if record.value() is None else known.add
-            change(key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace"))
-    versions = {first: versions_among(existing | known, first) for first in firsts}
-    gone = [one for each in versions.values() for one in each if one not in existing]
-    if gone:
-        raise UserError(another_topic(gone[0], gone=True), ExitCode.DATA)
+            topic = key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace")
+            ids.pop(topic, None)
+            if (value := record.value()) is not None:
+                try:
+                    ids[topic] = TableTopic.from_bytes(value).id
+                except SingleObjectError as error:
+                    raise UserError(f"{state}, offset {record.offset()}: {error}", ExitCode.DATA) from error
+    among = ids.keys() | topic_names(admin)
+    versions = {first: versions_among(among, first) for first in firsts}
+    known = [topic for each in versions.values() for topic in each if topic in ids]
+    found = topic_ids(admin, known)
+    for topic in known:
+        if found.get(topic) != ids[topic]:
+            raise UserError(another_topic(topic, gone=topic not in found), ExitCode.DATA)
     return versions
 
 
