@@ -102,8 +102,7 @@ def class_archive(program: str, java: Java, jars: Path, *, write: bool = True) -
             return []
     except (OSError, LocalError, subprocess.CalledProcessError):
         return []  # the program starts without it
-    for old in sorted(folder.glob(f"{program}-*.jsa"), key=_changed)[:-_ARCHIVES_KEPT]:
-        old.unlink(missing_ok=True)
+    _remove_old(folder, program)
     return [quiet, *(f"-XX:SharedArchiveFile={path}" for path in base), f"-XX:ArchiveClassesAtExit={archive}"]
 
 
@@ -117,6 +116,7 @@ def _base_archive(java: Java, folder: Path) -> list[Path]:
         command = [str(java.program), "-Xshare:dump", "-Xlog:disable", f"-XX:SharedArchiveFile={made}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - the Java that was found
         made.rename(archive)
+        _remove_old(folder, "java")
     return [archive]
 
 
@@ -141,6 +141,11 @@ def _claim(archive: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _remove_old(folder: Path, program: str) -> None:
+    for old in sorted(folder.glob(f"{program}-*"), key=_changed)[:-_ARCHIVES_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def _changed(path: Path) -> float:
