@@ -67,15 +67,17 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     )
     ticks = witnesses.agg(sf.min("first_offset").alias("first_offset"))
     line = repeated.withColumn("seen", sf.lit(None).cast("long")).unionByName(ticks, allowMissingColumns=True)
-    order = Window.partitionBy("stream").orderBy("first_offset")
-    before = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    after = order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    own = Window.partitionBy("stream", "server_id").orderBy("first_offset")
+    stream = Window.partitionBy("stream")
+    until_here = Window.unboundedPreceding, Window.currentRow
+    before = stream.orderBy("first_offset").rowsBetween(*until_here)
+    # From the end on: of a window that reaches from a row to the end Spark reads all for each row.
+    after = stream.orderBy(sf.desc("first_offset")).rowsBetween(*until_here)
+    own = Window.partitionBy("stream", "server_id").orderBy("first_offset").rowsBetween(*until_here)
     timed = line.select(
         "*",
         sf.max("seen").over(before).alias("clock"),
-        sf.first("seen", ignorenulls=True).over(after).alias("next_clock"),
-        sf.max("seen").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("own_clock"),
+        sf.last("seen", ignorenulls=True).over(after).alias("next_clock"),
+        sf.max("seen").over(own).alias("own_clock"),
     )
     return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from spark_jobs.loops.incidents import Incident
+from spark_jobs.loops.laps import with_clocks
 from spark_jobs.loops.report import Findings, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.logs import lines_of, records_of
@@ -125,6 +127,19 @@ def test_what_circulates(spark: SparkSession) -> None:
 
     assert changed.origins == [21]
     assert "north2 had this id and has 31 now" in changed.what
+
+
+def test_the_clock_around_a_repeat(spark: SparkSession) -> None:
+    """No window ends with the log: Spark would read such a one to its end for each row."""
+    signed = spark.createDataFrame(
+        [(0, "a", 1, 10, 0), (0, "x", 1, 10, 1), (0, "b", 2, 12, 2), (0, "x", 1, 10, 3), (0, "c", 1, 17, 4)],
+        "stream int, signature string, server_id int, dated long, first_offset long",
+    )
+    repeated = signed.where("signature = 'x'").withColumn("nth", sf.col("first_offset") / 2 + 0.5)
+    timed = with_clocks(repeated, signed)
+    found = timed.orderBy("first_offset").select("clock", "own_clock", "next_clock").collect()
+    assert [tuple(row) for row in found] == [(10, 10, 12), (12, 10, 17)]
+    assert "unboundedfollowing" not in timed._jdf.queryExecution().analyzed().toString()
 
 
 def test_whose_ids_are_those_of_others(spark: SparkSession) -> None:
