@@ -33,7 +33,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 from millrace.selection.rows import kind_of
-from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import printable
 from millrace.verify.history import History
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
@@ -43,10 +42,9 @@ from millrace.verify.tables import (
     Comparison,
     Part,
     Records,
+    TableNames,
     compare_tables,
-    database_names,
-    sequence_names,
-    table_names,
+    names_by_database,
 )
 
 _DIFFERENT: Final = 1
@@ -189,7 +187,9 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
                 Records(registry).value_of,
                 Server.parse(connection.version),
             )
-            chosen = _chosen(settings, selection, connection, tables, read_history())
+            listed = names_by_database(connection)
+            if not listed:
+                raise _nothing_to_compare()
             start = newest_offset(settings.kafka, topics.transactions)
             file, position = take_snapshot(connection, idle=idle)
             place = wait_until_mapped(
@@ -202,6 +202,7 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
             history = read_history(until=place)
+            chosen = _chosen(settings, selection, listed, tables, history)
             waiting = _quarantined(settings)
             for database, names in chosen.items():
                 for found in compare_tables(
@@ -219,7 +220,7 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
                 ):
                     equal = equal and found.equal
                     _tell(found, waiting)
-            for name in () if tables else _only_waiting(connection, selection, waiting, chosen):
+            for name in () if tables else _only_waiting(listed, selection, waiting, chosen):
                 equal = False
                 _say(f"{name}: not compared: its rows since {waiting[name]} wait in the dead letter topic")
         _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
@@ -238,15 +239,15 @@ def _quarantined(settings: ServiceSettings) -> dict[str, str]:
 
 
 def _only_waiting(
-    connection: MysqlConnection,
+    listed: Mapping[str, TableNames],
     selection: Selection,
     waiting: Mapping[str, str],
     chosen: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Give the tables of which rows wait and that were not compared, such as those without a topic."""
     compared = {f"{database}.{table}" for database, table in _pairs(chosen)}
-    for database in database_names(connection) if waiting.keys() - compared else ():
-        for table in table_names(connection, database):
+    for database, names in listed.items():
+        for table in names.tables:
             name = f"{database}.{table}"
             if name in waiting.keys() - compared and selection.selects(database, table):
                 yield name
@@ -284,7 +285,7 @@ def _part(selection: Selection, database: str, table: str, columns: Sequence[Col
 def _with_topics(
     source: str,
     selection: Selection,
-    connection: MysqlConnection,
+    listed: Mapping[str, TableNames],
     topics: set[str],
     history: History,
 ) -> tuple[dict[str, list[str]], set[str]]:
@@ -295,13 +296,13 @@ def _with_topics(
     topic_of = partial(_topic, source, selection)
     owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     passed: set[str] = set()
-    for database in database_names(connection):
-        for table in () if database in SYSTEM_DATABASES else table_names(connection, database):
+    for database, names in listed.items():
+        for table in names.tables:
             earlier = history.of_table(database, table, ()).topics(topic_of)
             if not topics.isdisjoint(earlier) and selection.selects(database, table):
                 owners[topic_of(database, table)].append((database, table))
                 passed |= earlier.keys()
-        for sequence in sequence_names(connection, database):
+        for sequence in names.sequences:
             topic = topic_of(database, sequence)
             if topic in topics:
                 passed.add(topic)
@@ -318,27 +319,31 @@ def _with_topics(
     return known, passed
 
 
+def _nothing_to_compare() -> UserError:
+    return UserError(
+        "nothing to compare: no table that this user of the server may SELECT has a row topic",
+        ExitCode.SETTINGS,
+    )
+
+
 def _chosen(
     settings: ServiceSettings,
     selection: Selection,
-    connection: MysqlConnection,
+    listed: Mapping[str, TableNames],
     names: Sequence[str],
     history: History,
 ) -> dict[str, list[str]]:
-    """Return the tables to compare, by database: those that have a topic, or those that are named."""
+    """Return the tables to compare, by database: those listed that have a topic, or those that are named."""
     topics = {
         first_version(name)
         for name in source_topics(connect(settings.kafka), settings.source)
         if name.count(".") == 2
     }
-    known, seen = _with_topics(settings.source, selection, connection, topics, history)
+    known, seen = _with_topics(settings.source, selection, listed, topics, history)
     for topic in sorted(topics - seen) if not names else ():
         _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
     if not known:
-        raise UserError(
-            "nothing to compare: no table that this user of the server may SELECT has a row topic",
-            ExitCode.SETTINGS,
-        )
+        raise _nothing_to_compare()
     if not names:
         return known
     full = {f"{database}.{table}": (database, table) for database, table in _pairs(known)}

@@ -14,12 +14,12 @@ import datetime as dt
 import itertools
 import re
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
@@ -37,6 +37,7 @@ from millrace.rowmapper.json_format import envelope_of
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
+from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import shortened
 from millrace.verify.conversions import Untold
 from millrace.verify.history import Era, History, Origin, TableHistory
@@ -54,6 +55,8 @@ _LONG_VALUE: Final = 200
 _LONG_ROW: Final = 300
 _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
+_TABLE_TYPES: Final = ("BASE TABLE", "SYSTEM VERSIONED")
+_SEQUENCE: Final = "SEQUENCE"
 _NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
 _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys(_NUMBERS, 0),
@@ -145,27 +148,30 @@ class Comparison:
         return not self.missing and not self.surplus
 
 
-def database_names(connection: MysqlConnection) -> list[str]:
-    """Return the databases that have tables or sequences."""
+class TableNames(NamedTuple):
+    """What a database has: tables with rows of their own, system-versioned ones among them, and sequences."""
+
+    tables: list[str]
+    sequences: list[str]
+
+
+def names_by_database(connection: MysqlConnection) -> dict[str, TableNames]:
+    """Return the names of what all databases have, except the server's own."""
     rows = connection.query(
-        "SELECT DISTINCT table_schema AS name FROM information_schema.tables "
-        "WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') ORDER BY 1",
-        doing="list the databases",
+        "SELECT table_schema AS db, table_name AS name, table_type AS type FROM information_schema.tables "
+        "WHERE table_type IN %s ORDER BY 1, 2",
+        ((*_TABLE_TYPES, _SEQUENCE),),
+        doing="list the tables",
     )
-    return [row.text("name") for row in rows]
+    found: defaultdict[str, TableNames] = defaultdict(lambda: TableNames([], []))
+    for row in rows:
+        names = found[row.text("db")]
+        (names.sequences if row.text("type") == _SEQUENCE else names.tables).append(row.text("name"))
+    return {database: names for database, names in found.items() if database not in SYSTEM_DATABASES}
 
 
-def table_names(connection: MysqlConnection, database: str) -> list[str]:
-    """Return the tables of a database that have rows of their own, system-versioned ones among them."""
-    return _names(connection, database, "BASE TABLE", "SYSTEM VERSIONED")
-
-
-def sequence_names(connection: MysqlConnection, database: str) -> list[str]:
-    """Return the sequences of a database, which MariaDB has."""
-    return _names(connection, database, "SEQUENCE")
-
-
-def _names(connection: MysqlConnection, database: str, *types: str) -> list[str]:
+def table_names(connection: MysqlConnection, database: str, types: Sequence[str] = _TABLE_TYPES) -> list[str]:
+    """Return the tables of a database that have rows of their own, of all ``types`` or some."""
     rows = connection.query(
         "SELECT table_name AS name FROM information_schema.tables "
         "WHERE table_schema = %s AND table_type IN %s ORDER BY 1",
@@ -204,7 +210,7 @@ def compare_tables(
     if history is None:
         history = History.read(kafka, Topics(source), records.value_of, Server.parse(connection.version))
     there = source_topics(admin_client(kafka), source)
-    versioned = _names(connection, database, "SYSTEM VERSIONED")
+    versioned = table_names(connection, database, ("SYSTEM VERSIONED",))
     for table in tables:
         columns = _columns(connection, database, table)
         if table in versioned:

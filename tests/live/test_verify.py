@@ -1,8 +1,12 @@
 """``millrace verify`` on real servers that are written to: it tells what differs, and where, and no more."""
 
+import os
 import re
 import secrets
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 
@@ -13,7 +17,7 @@ from millrace.avro.records import deserialize
 from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.local import MySQL
-from tests.shared import run_python
+from tests.shared import PROJECT, environment_with, run_python
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
@@ -77,10 +81,12 @@ def test_tables_that_are_written_to_meanwhile(world):
     stop = threading.Event()
     writer = threading.Thread(target=write, args=(world, stop))
     table = f"{world.database}.plain"
-    with world.services(*SERVICES):
+    with world.services(*SERVICES) as (_, _, rowmapper):
         world.wait_for_start()
         run(world, TABLES, "INSERT INTO keyless VALUES ('a', 1), ('a', 1), ('b', NULL)")
         run(world, INSERTS.replace("{0}", "1"), "UPDATE plain SET note = 'changed' WHERE id = 1000")
+        world.wait_for_row("plain", 10)
+        check_a_table_whose_topic_is_still_to_come(world, rowmapper)
         writer.start()
         try:
             world.wait_for_row("plain", 210)
@@ -112,6 +118,24 @@ def test_tables_that_are_written_to_meanwhile(world):
         assert f"{table}: " in said
         assert "DIFFERENT, 1 rows missing, 1 too many" in said
         assert f"first: row id={number}, column note: 'row 0' in the topic, 'changed' in the table" in said
+
+
+def check_a_table_whose_topic_is_still_to_come(world, rowmapper):
+    """What is compared is decided when the row mapper has come to the moment of the snapshot."""
+    os.kill(rowmapper.pid, signal.SIGSTOP)
+    run(world, "CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
+    with subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli", "verify", "rows"],
+        env=environment_with(world.environment), cwd=PROJECT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        told = []
+        while not any("waiting for the row mapper" in line for line in told):
+            told.append(process.stderr.readline())
+            assert told[-1], told
+        os.kill(rowmapper.pid, signal.SIGCONT)
+        said, _ = process.communicate()
+    assert f"{world.database}.late: 2 records, 2 rows: equal" in said
 
 
 def copy_with_another_byte(world, folder):
