@@ -27,9 +27,9 @@ from millrace.cli.frame import (
 from millrace.contract import Topics
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.client import connect
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import decoded_state
+from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode

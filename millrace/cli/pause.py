@@ -9,8 +9,8 @@ from millrace.cli.frame import check_topics, command_settings, errors_in_words, 
 from millrace.cli.schema import NOW
 from millrace.ddl import MISSING
 from millrace.kafka.client import connect
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.pause import pause_source, paused_since, resume_source
+from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings

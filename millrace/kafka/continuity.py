@@ -15,25 +15,25 @@ written.
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.records import is_dead_letter_of
 from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, Since
 from millrace.contract import HEADER_CHUNK, Topics
-from millrace.kafka.errors import BrokerError, answer_of, translated
+from millrace.kafka.errors import BrokerError, translated
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import held_offsets, latest_offsets
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.search import last_before, last_since
 from millrace.kafka.state import last_record, newest_offset, oldest_offset
-from millrace.kafka.topics import another_topic
+from millrace.kafka.topics import another_topic, topic_ids
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
@@ -52,19 +52,6 @@ class TopicChangedError(UserError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.DATA)
-
-
-def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
-    """Return Kafka's ids of topics, by name; those that do not exist are left out."""
-    ids: dict[str, str] = {}
-    with translated("looking up the ids of topics"):
-        for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
-            try:
-                ids[name] = str(answer_of(future, timeout_s).topic_id)
-            except KafkaException as exception:
-                if exception.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-    return ids
 
 
 class ContinuityGuard:

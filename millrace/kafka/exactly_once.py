@@ -20,13 +20,13 @@ from typing import Any, Final, Generic, Protocol
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.service_state import ReaderState, S, stored_state
-from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, topic_ids
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import ADVICE, InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
 from millrace.kafka.state import StoredState, decoded_state, read_state, state_key
-from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.kafka.topics import TopicInfo, ensure_topics, topic_ids
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health

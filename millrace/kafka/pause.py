@@ -9,9 +9,9 @@ from typing import Final
 
 from millrace.contract import RUN, SERVICES, Topics
 from millrace.kafka.client import AdminClient
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import last_records, state_key
+from millrace.kafka.topics import topic_ids
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger

@@ -32,11 +32,11 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from millrace.contract import RUN, SERVICES, Topics, transactional_id
 from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
 from millrace.kafka.read import latest_offsets
 from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
+from millrace.kafka.topics import topic_ids
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings

@@ -31,11 +31,10 @@ from millrace.avro.schemas import Schema
 from millrace.contract import Topics
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, client_config
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, translated
 from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset
-from millrace.kafka.topics import ensure_topics
+from millrace.kafka.topics import ensure_topics, topic_ids
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings

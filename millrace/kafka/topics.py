@@ -211,6 +211,19 @@ def ensure_table_topics(
     return _ensure(admin, settings, kinds, ids=ids)
 
 
+def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
+    """Return Kafka's ids of topics, by name; those that do not exist are left out."""
+    ids: dict[str, str] = {}
+    with translated("looking up the ids of topics"):
+        for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
+            try:
+                ids[name] = str(answer_of(future, timeout_s).topic_id)
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+    return ids
+
+
 def another_topic(name: str, *, gone: bool) -> str:
     """Say that a table's topic is gone, or another one than its rows were written to."""
     what = "is gone" if gone else "was deleted and created again"

@@ -16,9 +16,9 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_CHUNK, EventKey, RawKey, SourcePosition, Topics
 from millrace.kafka.client import Message, connect
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.state import StoredState, read_state
+from millrace.kafka.topics import topic_ids
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
 from millrace.mysql.settings import MysqlSettings

@@ -15,12 +15,12 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import XidEvent
 from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.errors import BrokerError, InputLostError
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, last_before, records_between
 from millrace.kafka.state import decoded_state, last_record, newest_offset, oldest_offset
+from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.known_rows import Name, ReplayedRows
 from millrace.rowmapper.publication import Publisher

@@ -28,14 +28,13 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics, versions_among
 from millrace.kafka.chunks import split
 from millrace.kafka.client import connect
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.input import InputReader
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import decoded_state, newest_offset, read_state
-from millrace.kafka.topics import ensure_topics
+from millrace.kafka.topics import ensure_topics, topic_ids
 from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError

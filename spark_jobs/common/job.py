@@ -36,10 +36,9 @@ from millrace.avro.service_state import TABLE_TOPIC_PREFIX, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics, source_problem, versions_among
 from millrace.kafka.client import connect
-from millrace.kafka.continuity import topic_ids
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
-from millrace.kafka.topics import another_topic
+from millrace.kafka.topics import another_topic, topic_ids
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
