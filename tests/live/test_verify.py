@@ -16,7 +16,9 @@ from confluent_kafka import Producer
 from millrace.avro.records import deserialize
 from millrace.contract import Topics
 from millrace.kafka.client import connect
+from millrace.kafka.topics import ensure_topics
 from millrace.local import MySQL
+from millrace.runtime.settings import TopicsSettings
 from tests.shared import PROJECT, environment_with, run_python
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
@@ -269,6 +271,11 @@ def test_what_cannot_be_compared_is_said(world):
     assert verify(world, "rows", "no.table", code=2) == (
         "error: no.table cannot be compared: there must be a table of that name and a topic of its rows\n"
     )
+    gone = world.topics.table(world.database, "gone")
+    ensure_topics(connect(world.settings), TopicsSettings(), {gone: "table"})
+    settings = {**world.environment, **selection}
+    done = run_python("-m", "millrace.cli", "verify", "rows", "--idle", settings=settings)
+    assert f"{gone}: no such table, or its user may not SELECT it: not compared\n" in done.stderr
     world.server.execute(f"REVOKE RELOAD ON *.* FROM '{world.server.user}'@'%'")
     refused = verify(world, "rows", code=3)
     assert "lacks a privilege to hold writes for the moment of a snapshot (--idle does without" in refused
