@@ -245,11 +245,11 @@ def _only_waiting(
     chosen: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Give the tables of which rows wait and that were not compared, such as those without a topic."""
-    compared = {f"{database}.{table}" for database, table in _pairs(chosen)}
+    left = waiting.keys() - {f"{database}.{table}" for database, table in _pairs(chosen)}
     for database, names in listed.items():
         for table in names.tables:
             name = f"{database}.{table}"
-            if name in waiting.keys() - compared and selection.selects(database, table):
+            if name in left and selection.selects(database, table):
                 yield name
 
 

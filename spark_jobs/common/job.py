@@ -35,7 +35,7 @@ from millrace.avro.registry import value_subject
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics, source_problem, versions_among
-from millrace.kafka.client import connect
+from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import another_topic, topic_ids
@@ -466,23 +466,22 @@ def topic_versions(job: Job, firsts: Iterable[str]) -> dict[str, list[str]]:
     that the row mapper knows is gone, or is another one than it has written.
     """
     admin, state = connect(job.settings.kafka), Topics(job.sources[0]).state
-    ids: dict[str, str] = {}
+    notes: dict[str, Message] = {}
     for record in read_topic(job.settings.kafka, state, undecided=False):
         key = record.key() or b""
         if key.startswith(TABLE_TOPIC_PREFIX):
-            topic = key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace")
-            ids.pop(topic, None)
-            if (value := record.value()) is not None:
-                try:
-                    ids[topic] = TableTopic.from_bytes(value).id
-                except SingleObjectError as error:
-                    raise UserError(f"{state}, offset {record.offset()}: {error}", ExitCode.DATA) from error
-    among = ids.keys() | topic_names(admin)
+            notes[key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace")] = record
+    noted = {topic for topic, note in notes.items() if note.value() is not None}
+    among = noted | set(topic_names(admin))
     versions = {first: versions_among(among, first) for first in firsts}
-    known = [topic for each in versions.values() for topic in each if topic in ids]
+    known = [topic for each in versions.values() for topic in each if topic in noted]
     found = topic_ids(admin, known)
     for topic in known:
-        if found.get(topic) != ids[topic]:
+        try:
+            written = TableTopic.from_bytes(notes[topic].value() or b"")
+        except SingleObjectError as error:
+            raise UserError(f"{state}, offset {notes[topic].offset()}: {error}", ExitCode.DATA) from error
+        if found.get(topic) != written.id:
             raise UserError(another_topic(topic, gone=topic not in found), ExitCode.DATA)
     return versions
 

@@ -5,10 +5,9 @@ import re
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 from confluent_kafka import Producer
@@ -19,7 +18,8 @@ from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import MySQL
 from millrace.runtime.settings import TopicsSettings
-from tests.shared import PROJECT, environment_with, run_python
+from tests.service_process import ServiceProcess, wait_for
+from tests.shared import run_python
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
@@ -126,17 +126,12 @@ def check_a_table_whose_topic_is_still_to_come(world, rowmapper):
     """What is compared is decided when the row mapper has come to the moment of the snapshot."""
     os.kill(rowmapper.pid, signal.SIGSTOP)
     run(world, "CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
-    with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", "verify", "rows"],
-        env=environment_with(world.environment), cwd=PROJECT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        told = []
-        while not any("waiting for the row mapper" in line for line in told):
-            told.append(process.stderr.readline())
-            assert told[-1], told
+    command = [sys.executable, "-m", "millrace.cli", "verify", "rows"]
+    with closing(ServiceProcess(command, world.environment)) as process:
+        wait_for(lambda: "waiting for the row mapper" in process.error_output, process)
         os.kill(rowmapper.pid, signal.SIGCONT)
-        said, _ = process.communicate()
+        assert process.wait(600) == 0, process
+        said = process.output
     assert f"{world.database}.late: 2 records, 2 rows: equal" in said
 
 
