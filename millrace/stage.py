@@ -125,6 +125,10 @@ class State(Protocol):
     def place(self) -> Place:
         """How far it has come."""
 
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offsets in the input topic that it speaks of."""
+
 
 S_co = TypeVar("S_co", bound=State, covariant=True)
 

@@ -59,6 +59,8 @@ class Continuity:
 
     topics: Mapping[str, str] = field(default_factory=dict)
     last_input: InputRecord | None = None
+    inputs: tuple[InputRecord, ...] = ()
+    """Those at the offsets that the state speaks of; where the last one is at its place, these may not be."""
     last_output: OutputRecord | None = None
     others: Mapping[str, Since] = field(default_factory=dict)
 
@@ -69,6 +71,7 @@ class Continuity:
         return cls(
             record["topics"],
             None if last_input is None else InputRecord(**last_input),
+            tuple(InputRecord(**each) for each in record["inputs"]),
             _output_record(record["last_output"]),
             {topic: Since.of(since) for topic, since in record["others"].items()},
         )
@@ -114,6 +117,11 @@ class ReaderState:
     def place(self) -> SourcePosition:
         """Epoch, file, position."""
         return SourcePosition(self.epoch, self.log_file, self.position)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offsets in the input topic: there is none."""
+        return ()
 
     def precedes(self, other: Self) -> bool:
         """Tell whether this state is one of before ``other``; of files with other names nobody can tell."""
@@ -176,6 +184,11 @@ class DecoderState:
     def place(self) -> Place:
         """Offset of the event, and records of it that are written."""
         return self.place_to_read, self.sub_index
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offsets in the input topic that this speaks of."""
+        return self.place_to_read, self.input_offset
 
     def precedes(self, other: Self) -> bool:
         """Tell whether this state is one of before ``other``."""
@@ -346,6 +359,13 @@ class RowMapperState:
     def place(self) -> Place:
         """Where the transaction begins, and how much of its output is published."""
         return self.input_offset, *(_NOTHING if self.progress is None else self.progress.place)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Offsets in the input topic that this speaks of."""
+        progress = () if self.progress is None else (self.progress.offset,)
+        prepared = (offset for xa in self.pending_xa for offset in (xa.start, xa.end - 1))
+        return self.input_offset, *progress, *prepared
 
     def precedes(self, other: Self) -> bool:
         """Tell whether this state is one of before ``other``."""

@@ -15,7 +15,7 @@ written.
 
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -97,7 +97,7 @@ class ContinuityGuard:
         for topic, since in stored.others.items():
             self._check_other(topic, since, held[topic, 0])
         if stored.last_input is not None and self.topics.input is not None:
-            self._check_input(self.topics.input, stored.last_input)
+            self._check_input(self.topics.input, [stored.last_input, *stored.inputs])
 
     def check_again(self, last_input: InputRecord | None, timeout_s: float = _TIMEOUT_S) -> None:
         """Compare the topics with what is known by now, as at a start; raises what that raises.
@@ -120,7 +120,7 @@ class ContinuityGuard:
         """Take note of the topics, which exist by now."""
         known, names = stored or Continuity(), list(self.topics.kinds)
         ids = topic_ids(self.admin, names)
-        self.continuity = Continuity(ids, known.last_input, known.last_output, known.others)
+        self.continuity = replace(known, topics=ids)
         self._move_on()
 
     def adopt(self, input_end: int = 0) -> Continuity:
@@ -139,8 +139,13 @@ class ContinuityGuard:
             self.note(None, {own: (last.key, last.value, last.timestamp_ms, last.headers)})
         return self.continuity
 
-    def note(self, last_input: InputRecord | None, last_outputs: Mapping[str, Written]) -> None:
-        """Take note of the last record read, and of the last one written to each topic."""
+    def note(
+        self,
+        last_input: InputRecord | None,
+        last_outputs: Mapping[str, Written],
+        inputs: tuple[InputRecord, ...] | None = None,
+    ) -> None:
+        """Take note of the last record read, the last ones written, and those at offsets of the state."""
         known = self.continuity
         output, others = known.last_output, dict(known.others)
         for topic, (key, value, _, headers) in last_outputs.items():
@@ -151,7 +156,13 @@ class ContinuityGuard:
                 others[topic] = Since(others.get(topic, Since(0)).offset, written)
                 index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
                 self._note_whole(topic, is_whole=int(index) + 1 == int(count))
-        self.continuity = Continuity(known.topics, last_input or known.last_input, output, others)
+        self.continuity = Continuity(
+            known.topics,
+            last_input or known.last_input,
+            known.inputs if inputs is None else inputs,
+            output,
+            others,
+        )
 
     def _note_whole(self, topic: str, *, is_whole: bool) -> None:
         if is_whole:
@@ -267,22 +278,33 @@ class ContinuityGuard:
         shared = self.topics.kinds[topic] == "deadletter"
         return last_since(self._settings, topic, offset, is_ours if shared else lambda _: True)
 
-    def _check_input(self, topic: str, expected: InputRecord) -> None:
-        if expected.offset < oldest_offset(self._settings, topic):
-            return  # deleted after it was read
+    def _check_input(self, topic: str, expected: Sequence[InputRecord]) -> None:
+        """Compare records of the input; of those after the first, where that has no epoch of a leader.
+
+        With the same record of the same epoch all before it are the same.
+        """
+        oldest, newest = oldest_offset(self._settings, topic), newest_offset(self._settings, topic)
         with InputReader(self._settings, topic, f"millrace-{self.service}-{self._source}") as reader:
-            if expected.offset < newest_offset(self._settings, topic):
-                reader.seek(expected.offset)
+            for record in expected:
+                if record.offset < oldest:
+                    continue  # deleted after it was read
+                if record.offset >= newest:
+                    raise self._input_changed(topic, record, "nothing: it ends before")
+                reader.seek(record.offset)
                 found = _first(reader)
-                if found is not None and (found.offset, found.key) == (expected.offset, expected.key):
-                    if -1 in (found.leader_epoch, expected.leader_epoch):
-                        return
-                    if found.leader_epoch == expected.leader_epoch:
-                        return
-                what = "nothing" if found is None else f"{_text(found.key)} at offset {found.offset}"
-            else:
-                what = "nothing: it ends before"
-        raise TopicChangedError(
+                if found is None:
+                    raise self._input_changed(topic, record, "nothing")
+                dated = -1 not in (found.leader_epoch, record.leader_epoch)
+                if (found.offset, found.key) != (record.offset, record.key) or (
+                    dated and found.leader_epoch != record.leader_epoch
+                ):
+                    what = f"{_text(found.key)} at offset {found.offset}"
+                    raise self._input_changed(topic, record, what)
+                if dated:
+                    return
+
+    def _input_changed(self, topic: str, expected: InputRecord, what: str) -> TopicChangedError:
+        return TopicChangedError(
             f"{topic} no longer holds what the {self.service} of {self._source} has read: at offset "
             f"{expected.offset} there was {_text(expected.key)}, and there is {what}. Its end was lost and "
             f"written again, or it was restored from a copy. {_SECTION}"

@@ -11,15 +11,17 @@ all: :mod:`millrace.kafka.chain`.
 """
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Generic, Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from millrace.avro.service_state import ReaderState, S, stored_state
+from millrace.avro.service_state import InputRecord, ReaderState, S, stored_state
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import ADVICE, InputReader
@@ -32,7 +34,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import ServiceSettings
-from millrace.stage import Groups, Output, OutputRecord, Stage
+from millrace.stage import Groups, Output, OutputRecord, Record, Stage
 
 _LOG = get_logger(__name__)
 _PAUSE_S: Final = 0.001
@@ -238,6 +240,7 @@ class Committer(Generic[S]):
         self._committed: S | None = state
         self._next_offset: int | None = None
         self._last: dict[str, OutputRecord] = {}
+        self._inputs = guard.continuity.inputs
 
     @property
     def moved(self) -> bool:
@@ -289,6 +292,8 @@ class Committer(Generic[S]):
                 self._producer.send(self._written(output))
             output.clear()
         self._settled, self._next_offset = state, next_offset
+        if self._reader is not None and state is not None:
+            self._inputs = _inputs(state.offsets, self._inputs, self._reader.batch)
         if self._companion is not None:
             self._companion.settle()
         return groups
@@ -336,7 +341,7 @@ class Committer(Generic[S]):
                     f"the state would go back from {before.place} to {state.place}: nothing was committed"
                 )
             reader = self._reader
-            self._guard.note(None if reader is None else reader.last, self._last)
+            self._guard.note(None if reader is None else reader.last, self._last, self._inputs)
             self._last = {}
             state = replace(state, continuity=self._guard.continuity)
         return None if state is None else state.to_bytes()
@@ -406,6 +411,18 @@ class Committer(Generic[S]):
                 reader.resume()
 
 
+def _inputs(
+    offsets: Sequence[int], known: Sequence[InputRecord], batch: Sequence[Record]
+) -> tuple[InputRecord, ...]:
+    """Give the records at some offsets, of those known or just read; where none lies, the next one."""
+    found = {record.offset: record for record in known}
+    for offset in {*offsets}.difference(found):
+        at = bisect_left(batch, offset, key=attrgetter("offset"))
+        if at < len(batch):
+            found[offset] = InputRecord(batch[at].offset, batch[at].key)
+    return tuple(found[offset] for offset in dict.fromkeys(offsets) if offset in found)
+
+
 def run_stage(
     reader: InputReader,
     committer: Committer[S],
@@ -428,7 +445,7 @@ def run_stage(
             health.beat()
             if records and reader.warned:
                 # Of a topic that is to be compared first; then they are read again.
-                records, reader.last = [], before
+                records, reader.last, reader.batch = [], before, ()
             if not records:
                 # What was read and gave no output is done as well, which others see by the state alone.
                 if committer.pending or committer.moved:

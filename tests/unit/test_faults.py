@@ -451,6 +451,29 @@ def test_the_end_of_the_state_is_lost(
             assert world.written(topic, service) == reference.written(topic, service), (topic, count)
 
 
+def test_the_end_of_an_input_is_lost_and_written_again(tmp_path: Path) -> None:
+    """The last record that was read may be at its offset again, and the transaction that it is of elsewhere.
+
+    The ends of Kafka's transactions take offsets, and are between other records than before.
+    """
+    world = World(tmp_path)
+    write_log(tmp_path, 1, [insert])
+    world.run("run")
+    write_log(tmp_path, 2, [insert, update, insert])
+    reference = world.copy()
+    reference.drain()
+    for call, count in product(range(118, 134, 3), range(5, 13)):
+        cut = world.copy()
+        cut.broker.at_call(call, cut.tell_to_stop)
+        with suppress(StopRequestedError):
+            cut.run("run")
+        cut.broker.forget_event()
+        cut.broker.lose_tail(TOPICS.events, count)
+        cut.drain()
+        for topic, service in IN_ORDER:
+            assert cut.written(topic, service) == reference.written(topic, service), (topic, call, count)
+
+
 def test_services_that_start_together(tmp_path: Path) -> None:
     """A service that finds a transaction open is not fenced by another one that starts at that moment."""
     write_log(tmp_path, 1, [insert])

@@ -34,6 +34,7 @@ from millrace.runtime.exit_codes import ExitCode
 CONTINUITY = Continuity(
     {"s.raw": "abc"},
     InputRecord(7, b"k", 3),
+    (InputRecord(5, None), InputRecord(7, b"k")),
     OutputRecord(None, 9),
     {"s.ddl": Since(5), "s.deadletter": Since(0, OutputRecord(b"k", 2**32 - 1))},
 )
