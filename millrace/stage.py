@@ -8,7 +8,7 @@ leave the stage at any yield, for good.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 Headers = Sequence[tuple[str, bytes]] | None
 """Headers of a record; None where there are none, as of nearly all."""
@@ -45,6 +45,16 @@ _RECORD: Final = partial(tuple.__new__, Record)
 
 OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
 """A record to be written: key, value, timestamp in milliseconds since 1970, headers."""
+
+
+class Block(Protocol):
+    """Records whose values lie one after the other, for who reads them into columns."""
+
+    size: int
+    """Bytes of the values together."""
+
+    def __len__(self) -> int:
+        """Count the records."""
 
 
 Groups = dict[Target, list[OutputRecord]]
@@ -91,6 +101,12 @@ class Output:
             self.groups.setdefault((topic, 0), []).extend(records)
             self.count += len(records)
             self.size += size
+
+    def add_block(self, topic: str, block: Block, timestamp_ms: int) -> None:
+        """Write a block to partition 0, as the value of one record."""
+        self.groups.setdefault((topic, 0), []).append((None, cast("bytes", block), timestamp_ms, None))
+        self.count += len(block)
+        self.size += block.size
 
     @property
     def room(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from millrace.avro.schemas import Schema
 
 if TYPE_CHECKING:
     from millrace.kernel.columns import Buffer, ColumnReader
+    from millrace.kernel.rows import RowBlock
 
 
 class ColumnsError(ValueError):
@@ -223,6 +224,14 @@ class AvroColumns:
             return
         try:
             self._kernel.add(values)
+        except ValueError as error:
+            raise ColumnsError(str(error)) from error
+
+    def add_block(self, block: "RowBlock") -> None:
+        """Do what :meth:`add` does, with the kernel, by which blocks are made."""
+        assert self._kernel is not None
+        try:
+            self._kernel.add_block(block)
         except ValueError as error:
             raise ColumnsError(str(error)) from error
 

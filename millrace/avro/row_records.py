@@ -48,7 +48,7 @@ from millrace.binlog.table import ResolvedTable
 from millrace.contract import escape_name
 
 if TYPE_CHECKING:
-    from millrace.kernel.rows import RowsKernel
+    from millrace.kernel.rows import RowBlock, RowsKernel
 
 LOGGED: Final = "false"
 """What ``source.snapshot`` says of changes that the log has."""
@@ -300,7 +300,8 @@ class RowEncoder:
     and options; ``record_limit`` is the largest value in bytes that the topic takes. Where values are sent in
     another form, ``size_of`` gives the size there; a value of up to ``small_limit`` bytes fits in any case.
     With ``tombstones`` a deletion is followed by a record without a value, with ``key_headers`` both records
-    of an update of the key have the other's key in a header: see :meth:`RowsEventWriter.marked`.
+    of an update of the key have the other's key in a header: see :meth:`RowsEventWriter.marked`. With
+    ``in_blocks`` and the kernel, the records of an event are a block.
     """
 
     def __init__(
@@ -319,6 +320,7 @@ class RowEncoder:
         connector: str = "millrace",
         tombstones: bool = False,
         key_headers: bool = False,
+        in_blocks: bool = False,
     ) -> None:
         self.ruled = ruled or {}
         """Columns with a rule, of which no other value than the rule's is written."""
@@ -359,6 +361,18 @@ class RowEncoder:
             if _key_type(types[ordinal]) is types[ordinal] and ordinal not in self.ruled:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
+        self.block_prefix: bytes | None = None
+        """What the blocks have for :attr:`RowBlock.prefix`; None where records are by themselves."""
+        if in_blocks and not self.marks and kernel.has("rows") and kernel.has("columns"):
+            self.block_prefix = self.prefix + (self._key_prefix or b"")
+
+    def new_records(self) -> "list[Record] | RowBlock":
+        """Give what the records of an event go to."""
+        if self.block_prefix is None:
+            return []
+        from millrace.kernel.rows import RowBlock  # noqa: PLC0415 - it is built, or there would be no prefix
+
+        return RowBlock(self.block_prefix)
 
     @property
     def key_prefix_size(self) -> int:
@@ -557,8 +571,8 @@ class RowsEventWriter:
     The bitmaps say which columns the images have, lowest bit first, and are empty for a side that the event
     does not have.
 
-    Rows of an event that comes in batches: ``first`` is the number of records before these, and
-    ``references`` names the values that were left out, by row, side and ordinal.
+    ``records`` may be a block. Rows of an event that comes in batches: ``first`` is the number of records
+    before these, and ``references`` names the values that were left out, by row, side and ordinal.
     """
 
     def __init__(
@@ -569,10 +583,11 @@ class RowsEventWriter:
         after_present: bytes,
         locate: Locate,
         *,
+        records: "list[Record] | RowBlock | None" = None,
         first: int = 0,
         references: Collection[tuple[int, int, int]] = (),
     ) -> None:
-        self.records: list[Record] = []
+        self.records = [] if records is None else records
         self.moved: dict[int, tuple[str, bytes | None]] = {}
         """By index of a record that an update of the key became: a header's name, and the other's key."""
         self._deletions: set[int] = set()
@@ -635,6 +650,7 @@ class RowsEventWriter:
 
     def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:
         """Give the records from ``since`` on, with headers and tombstones where the encoder says so."""
+        assert isinstance(self.records, list)  # no block is marked
         for index, (key, value) in enumerate(self.records[since:], since):
             name, other = self.moved.get(index, ("", None))
             header = None

@@ -133,4 +133,5 @@ def table_writer(
         partitions,
         encoder.key_prefix_size,
         images,
+        encoder.block_prefix,
     )

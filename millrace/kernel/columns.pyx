@@ -4,16 +4,18 @@
 :class:`ColumnReader` is given the layout of a schema as numbers (:mod:`millrace.avro.columnar`, which has the same
 ones and the reference) and reads the records one after the other into a growing buffer per column, as Arrow wants
 them: values of one size side by side, others one after the other with their offsets, and which of them are null.
-Memory is read through :c:type:`Source` and written through :c:type:`Output` alone.
+Most of a record is as in the one before: fields of which the bytes are the same are counted, and written together
+once another value comes. Memory is read through :c:type:`Source` and written through :c:type:`Output` alone.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
-from millrace.kernel.reading cimport Source, read_flag, read_long, skip, source_of
+from millrace.kernel.reading cimport Source, read_flag, read_long, skip, source_at, source_of
+from millrace.kernel.rows cimport RowBlock
 from millrace.kernel.writing cimport Output, put, put_byte, room
 
 __all__ = ["Buffer", "ColumnReader"]
@@ -46,6 +48,10 @@ cdef struct Node:
     Py_ssize_t count
     Py_ssize_t nulls
     Py_ssize_t owed  # of the count, those at the end that are null and not written yet
+    Py_ssize_t repeats  # of the count, those at the end that are as the one before and not written yet
+    int64_t record  # number of the record that was the last to have this
+    Py_ssize_t at  # where that has it
+    Py_ssize_t size  # how many bytes it takes there
     Output valid  # a byte per value, as far as the last null that is written
     Output values
     Output offsets
@@ -84,12 +90,74 @@ cdef bint put_valid(Node* node, Py_ssize_t until, uint8_t flag) noexcept nogil:
     return True
 
 
+cdef inline bint is_plain(const Node* node) noexcept nogil:
+    """Say whether there is nothing inside."""
+    return node.kind < KIND_ARRAY
+
+
+cdef inline void repeat(Node* node) noexcept nogil:
+    """Count a value that is as the one before it."""
+    if node.owed:
+        owe(node, 1)
+    else:
+        node.count += 1
+        node.repeats += 1
+
+
+cdef void fill(uint8_t* into, Py_ssize_t size, Py_ssize_t times) noexcept nogil:
+    """Write what lies in front of ``into``, of ``size`` bytes, so many times more."""
+    cdef const uint8_t* data = into - size
+    cdef Py_ssize_t done
+    cdef Py_ssize_t whole = size * times
+    if size == 0:
+        return
+    # What is written is read again, so that few copies do.
+    while whole:
+        done = min(into - data, whole)
+        memcpy(into, data, done)
+        into += done
+        whole -= done
+
+
+cdef bint put_repeats(Node* node) noexcept nogil:
+    """Write the values that repeat the last one that is written."""
+    cdef Py_ssize_t times = node.repeats
+    cdef Py_ssize_t size = node.width
+    cdef Py_ssize_t index
+    cdef int32_t end
+    cdef int32_t* ends
+    cdef uint8_t* into
+    node.repeats = 0
+    if node.kind == KIND_BYTES:
+        # Where the last value ends, and as many bytes before, where the one before it does.
+        ends = <int32_t*>(node.offsets.data + node.offsets.size) - 2
+        end = ends[1]
+        size = end - ends[0]
+        if end + size * times > MOST_BYTES:
+            return False
+        ends = <int32_t*>room(&node.offsets, 4 * times)
+        if ends == NULL:
+            return False
+        for index in range(times):
+            end += <int32_t>size
+            ends[index] = end
+    into = room(&node.values, size * times)
+    if into == NULL:
+        return size == 0
+    fill(into, size, times)
+    return True
+
+
 cdef bint settle(Node* nodes, Py_ssize_t index) noexcept nogil:
-    """Write the nulls that are owed; those inside a record are owed in turn."""
+    """Write the values that repeat, and after them the nulls that are owed; those inside a record are owed in turn."""
     cdef Node* node = &nodes[index]
     cdef Py_ssize_t number = node.owed
     cdef Py_ssize_t child
     cdef uint8_t* into
+    if node.repeats and not put_repeats(node):
+        return False
+    if number == 0:
+        return True
     node.owed = 0
     if node.branch == OPTIONAL:
         if not put_valid(node, node.count - number, 1) or not put_valid(node, node.count, 0):
@@ -139,18 +207,72 @@ cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) n
         if number < 0 or number > source.end - source.at:
             return False
         for item in range(number):
-            if not read_value(nodes, index + 1, source, level + 1):
+            if not read_value(nodes, index + 1, source, NULL, 0, level + 1):
                 return False
         number = read_long(source)
     return not source.bad and put_offsets(&nodes[index], nodes[index + 1].count, 1)
 
 
-cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
-    """Read a value of the type at ``index``; false for what is malformed, or does not fit."""
+cdef inline Py_ssize_t same_bytes(const uint8_t* one, const uint8_t* other, Py_ssize_t size) noexcept nogil:
+    """Count the bytes at the beginning that are the same."""
+    cdef Py_ssize_t at = 0
+    while size - at >= 8 and memcmp(one + at, other + at, 8) == 0:
+        at += 8
+    while at < size and one[at] == other[at]:
+        at += 1
+    return at
+
+
+cdef Py_ssize_t repeat_fields(Node* nodes, Py_ssize_t child, Py_ssize_t end, Source* source, const Source* last,
+                              int64_t record) noexcept nogil:
+    """Step over the fields from ``child`` on that are as in the record before; give the first that is not."""
+    cdef Node* node = &nodes[child]
+    cdef Py_ssize_t begin = node.at
+    cdef Py_ssize_t shift = source.at - begin
+    cdef Py_ssize_t same = begin + same_bytes(
+        source.data + source.at, last.data + begin, min(source.end - source.at, last.end - begin)
+    )
+    while child < end and is_plain(node) and node.record == record - 1 and node.at + node.size <= same:
+        repeat(node)
+        node.record = record
+        node.at += shift
+        source.at = node.at + node.size
+        child += 1
+        node = &nodes[child]
+    return child
+
+
+cdef bint read_fields(Node* nodes, Py_ssize_t index, Source* source, const Source* last, int64_t record,
+                      int level) noexcept nogil:
+    cdef Py_ssize_t end = nodes[index].end
+    cdef Py_ssize_t child = index + 1
+    cdef Py_ssize_t begin
+    cdef Node* node
+    while child < end:
+        node = &nodes[child]
+        if last != NULL and node.record == record - 1 and is_plain(node):
+            child = repeat_fields(nodes, child, end, source, last, record)
+            if child == end:
+                break
+            node = &nodes[child]
+        begin = source.at
+        if not read_value(nodes, child, source, last, record, level + 1):
+            return False
+        node.record, node.at, node.size = record, begin, source.at - begin
+        child = node.end
+    return True
+
+
+cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, const Source* last, int64_t record,
+                     int level) noexcept nogil:
+    """Read a value of the type at ``index``; false for what is malformed, or does not fit.
+
+    It stands in the record of this number, after ``last``; NULL where none is to be compared.
+    """
     cdef Node* node = &nodes[index]
     cdef int64_t number
     cdef int32_t small
-    cdef Py_ssize_t at, child
+    cdef Py_ssize_t at
     if node.branch != NO_BRANCH:
         number = read_long(source)
         if node.branch >= 0:
@@ -161,7 +283,7 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) n
             return not source.bad
         elif number != 1:
             return False
-    if node.owed and not settle(nodes, index):
+    if (node.owed or node.repeats) and not settle(nodes, index):
         return False
     node.count += 1
     if node.kind == KIND_LONG:
@@ -189,12 +311,7 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, int level) n
         return False
     elif node.kind == KIND_ARRAY:
         return read_items(nodes, index, source, level)
-    child = index + 1
-    while child < node.end:
-        if not read_value(nodes, child, source, level + 1):
-            return False
-        child = nodes[child].end
-    return True
+    return read_fields(nodes, index, source, last, record, level)
 
 
 cdef bytes bits_of(const Output* flags):
@@ -247,6 +364,7 @@ cdef class ColumnReader:
     cdef Py_ssize_t size
     cdef Py_ssize_t prefix
     cdef bint whole
+    cdef int64_t number  # of the last record
 
     def __cinit__(self, list plan not None, Py_ssize_t prefix, bint whole):
         cdef Py_ssize_t index
@@ -281,7 +399,8 @@ cdef class ColumnReader:
         cdef Node* node
         for index in range(self.size):
             node = &self.nodes[index]
-            node.count = node.nulls = node.owed = 0
+            node.count = node.nulls = node.owed = node.repeats = 0
+            node.record = -1
             node.valid.size = node.values.size = node.offsets.size = 0
             if node.kind in (KIND_BYTES, KIND_ARRAY) and not put_offsets(node, 0, 1):
                 raise MemoryError
@@ -292,7 +411,7 @@ cdef class ColumnReader:
 
         Raises ValueError for what is no record of the schema, and forgets all of them then.
         """
-        cdef Source source
+        cdef Source source, last
         cdef object value
         cdef Py_ssize_t index
         try:
@@ -300,12 +419,37 @@ cdef class ColumnReader:
                 value = values[index]
                 if not PyBytes_CheckExact(value):
                     raise ValueError(f"record {index} is not bytes")
-                source = source_of(value, self.prefix, PyBytes_GET_SIZE(value))
-                if not read_value(self.nodes, 0, &source, 0) or (self.whole and source.at != source.end):
-                    raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
+                source = source_of(value, 0, PyBytes_GET_SIZE(value))
+                self._read(index, &source, &last if index else NULL)
+                last = source
         except BaseException:
             self._clear()
             raise
+
+    def add_block(self, RowBlock block not None):
+        """Do what :meth:`add` does."""
+        cdef Source source, last
+        cdef const Py_ssize_t* ends = <const Py_ssize_t*>block.ends.data
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t index
+        try:
+            for index in range(len(block)):
+                source = source_at(block.values.data + start, ends[index] - start)
+                self._read(index, &source, &last if index else NULL)
+                last = source
+                start = ends[index]
+        except BaseException:
+            self._clear()
+            raise
+
+    cdef int _read(self, Py_ssize_t index, Source* source, const Source* last) except -1:
+        """Read a record, after ``last`` unless that is NULL."""
+        self.number += 1
+        skip(source, self.prefix)
+        if not read_value(self.nodes, 0, source, last, self.number, 0) or \
+                (self.whole and source.at != source.end):
+            raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
+        return 0
 
     def take(self):
         """Give for each type its count and nulls, which are valid, its values and its offsets; and begin again."""
@@ -315,8 +459,8 @@ cdef class ColumnReader:
         try:
             for index in range(self.size):
                 node = &self.nodes[index]
-                if node.owed and not settle(self.nodes, index):
-                    raise MemoryError
+                if (node.owed or node.repeats) and not settle(self.nodes, index):
+                    raise ValueError("a column takes 2 GiB, or memory is short")
                 if node.nulls and not put_valid(node, node.count, 1):
                     raise MemoryError
                 found.append(

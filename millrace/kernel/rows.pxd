@@ -65,6 +65,16 @@ cdef int put_json_string(Output* out, const uint8_t* data, Py_ssize_t size) noex
 cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept
 
 
+cdef class RowBlock:
+    cdef Output values
+    cdef Output ends  # a Py_ssize_t for each
+    cdef readonly bytes prefix
+
+    cdef Py_ssize_t count(self) noexcept
+    cdef uint8_t* room(self, Py_ssize_t size) noexcept
+    cdef void drop(self, Py_ssize_t size) noexcept
+
+
 cdef class RowsKernel:
     cdef Plan* plans
     cdef Py_ssize_t columns
@@ -85,22 +95,21 @@ cdef class RowsKernel:
     cdef bint has_two_sides
     cdef Py_ssize_t written  # bytes of the values that the last call made
     cdef object stamp
+    cdef RowBlock block  # where records go, or to a list
+    cdef list records
 
-    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, records, const Frame* frames,
                          int64_t total_order, int64_t collection_order, slowly, stamp) except -1
     cdef int _use_side(self, Side* side, present) except -1
-    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
-                     int64_t total_order, int64_t collection_order, slowly) except -1
+    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, const Frame* frames, int64_t total_order,
+                     int64_t collection_order, slowly) except -1
     cdef int _image(self, Side* side, Source* cursor) except -1
     cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
-                        int64_t collection_order) except -1
-    cdef int _update(self, list records, const Frame* frames, int64_t total_order,
-                     int64_t collection_order) except -1
-    cdef int _append(self, list records, key, record) except -1
+    cdef int _one_sided(self, const Frame* frame, int64_t total_order, int64_t collection_order) except -1
+    cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1
     cdef Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept
     cdef bint _has_whole_key(self, Side* side, Side* other) noexcept
     cdef _key(self, Side* side, Side* other)
-    cdef _record(self, const Frame* frame, bint has_before, bint has_after, int64_t number,
-                 int64_t total_order, int64_t collection_order)
+    cdef int _record(self, const Frame* frame, bint has_before, bint has_after, key, int64_t total_order,
+                     int64_t collection_order) except -1

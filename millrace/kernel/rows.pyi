@@ -6,6 +6,15 @@ Frame: TypeAlias = tuple[bytes, bytes, bytes]
 
 def pack(form: str, *values: bytes | int | str | None) -> bytes: ...
 
+class RowBlock:
+    prefix: bytes
+    size: int
+    def __init__(self, prefix: bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> bytes: ...
+    def append(self, record: tuple[bytes | None, bytes]) -> None: ...
+    def clear(self) -> None: ...
+
 class RowsKernel:
     def __init__(
         self,
@@ -21,7 +30,7 @@ class RowsKernel:
     def write(
         self,
         rows: bytes,
-        records: list[tuple[bytes | None, bytes]],
+        records: list[tuple[bytes | None, bytes]] | RowBlock,
         frames: tuple[Frame, ...],
         total_order: int,
         collection_order: int,

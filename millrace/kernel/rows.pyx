@@ -812,6 +812,69 @@ cdef inline uint8_t* copy(uint8_t* into, const uint8_t* data, Py_ssize_t size) n
     return into + size
 
 
+cdef class RowBlock:
+    """Records whose values lie one after the other; it takes the place of a list of keys and values.
+
+    It keeps no keys. ``prefix`` says of which schemas the records are.
+    """
+
+    def __init__(self, bytes prefix not None):
+        self.prefix = prefix
+
+    def __dealloc__(self):
+        free(self.values.data)
+        free(self.ends.data)
+
+    def __len__(self):
+        return self.count()
+
+    cdef Py_ssize_t count(self) noexcept:
+        return self.ends.size // sizeof(Py_ssize_t)
+
+    def __getitem__(self, Py_ssize_t index):
+        cdef const Py_ssize_t* ends = <const Py_ssize_t*>self.ends.data
+        cdef Py_ssize_t start
+        if not 0 <= index < self.count():
+            raise IndexError("there is no such record")
+        start = ends[index - 1] if index else 0
+        return PyBytes_FromStringAndSize(<const char*>self.values.data + start, ends[index] - start)
+
+    @property
+    def size(self):
+        """Bytes of the values together."""
+        return self.values.size
+
+    cdef uint8_t* room(self, Py_ssize_t size) noexcept:
+        """Append a value of so many bytes, to be written; NULL where memory is short."""
+        cdef uint8_t* end = room(&self.ends, sizeof(Py_ssize_t))
+        cdef uint8_t* into
+        if end == NULL:
+            return NULL
+        into = room(&self.values, size)
+        if into == NULL:
+            self.ends.size -= sizeof(Py_ssize_t)
+        else:
+            (<Py_ssize_t*>end)[0] = self.values.size
+        return into
+
+    cdef void drop(self, Py_ssize_t size) noexcept:
+        """Take the last value back, which has so many bytes."""
+        self.values.size -= size
+        self.ends.size -= sizeof(Py_ssize_t)
+
+    def append(self, tuple record not None):
+        """Append a key, which is not kept, and a value."""
+        cdef bytes value = <bytes?>record[1]
+        cdef uint8_t* into = self.room(PyBytes_GET_SIZE(value))
+        if into == NULL:
+            raise MemoryError
+        memcpy(into, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    def clear(self):
+        """Forget all records."""
+        self.values.size = self.ends.size = 0
+
+
 cdef class RowsKernel:
     """Writes the rows of the events that share a table and the bitmaps of present columns.
 
@@ -907,9 +970,9 @@ cdef class RowsKernel:
         free(self.key_ordinals)
         free(self.key_branches)
 
-    def write(self, bytes rows not None, list records not None, tuple frames not None,
+    def write(self, bytes rows not None, records not None, tuple frames not None,
               int64_t total_order, int64_t collection_order, slowly):
-        """Append the records of all rows, as pairs of key and value; say whether the rows were well formed.
+        """Append the records of all rows to a RowBlock, or a list of pairs; say whether the rows were well formed.
 
         ``frames`` are what the records have around images and numbers (start, end, missing): one for inserts
         and deletes; for updates that of an update, and those of the delete and the insert that an update of
@@ -925,7 +988,7 @@ cdef class RowsKernel:
         return self.write_rows(<const uint8_t*>PyBytes_AS_STRING(rows), PyBytes_GET_SIZE(rows), records, made,
                                total_order, collection_order, slowly, None)
 
-    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
+    cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, records, const Frame* frames,
                          int64_t total_order, int64_t collection_order, slowly, stamp) except -1:
         """Do what :meth:`write` says, with as many frames as there are to be.
 
@@ -937,16 +1000,20 @@ cdef class RowsKernel:
         self.busy = True
         self.stamp = stamp
         self.written = 0
+        if isinstance(records, RowBlock):
+            self.block = <RowBlock>records
+        else:
+            self.records = <list?>records
         try:
-            return self._write(rows, size, records, frames, total_order, collection_order, slowly)
+            return self._write(rows, size, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False
-            self.stamp = None
+            self.stamp = self.block = self.records = None
             trim(&self.out, KEPT)
             trim(&self.scratch, KEPT)
 
-    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, list records, const Frame* frames,
-                     int64_t total_order, int64_t collection_order, slowly) except -1:
+    cdef bint _write(self, const uint8_t* rows, Py_ssize_t size, const Frame* frames, int64_t total_order,
+                     int64_t collection_order, slowly) except -1:
         cdef Source cursor = source_at(rows, size)
         cdef Py_ssize_t number = 0
         cdef Py_ssize_t start
@@ -966,9 +1033,9 @@ cdef class RowsKernel:
                 status = status or second
             if status == DONE:
                 if self.has_two_sides:
-                    status = self._update(records, frames, total_order, collection_order)
+                    status = self._update(frames, total_order, collection_order)
                 else:
-                    status = self._one_sided(records, frames, total_order, collection_order)
+                    status = self._one_sided(frames, total_order, collection_order)
             if status == UNUSUAL:
                 if slowly is None:
                     return False
@@ -1051,40 +1118,31 @@ cdef class RowsKernel:
             return self._convert(ordinal, data, size)
         return status or put_byte(&self.out, 2) or put_sized(&self.out, self.scratch.data, self.scratch.size)
 
-    cdef int _one_sided(self, list records, const Frame* frame, int64_t total_order,
-                        int64_t collection_order) except -1:
+    cdef int _one_sided(self, const Frame* frame, int64_t total_order, int64_t collection_order) except -1:
         cdef Side* side = &self.before if self.before.exists else &self.after
         if not self._has_whole_key(side, NULL):
             return UNUSUAL
-        record = self._record(frame, self.before.exists, self.after.exists, len(records),
-                              total_order, collection_order)
-        if record is None:
-            return UNUSUAL
-        return self._append(records, self._key(side, NULL), record)
+        return self._record(frame, self.before.exists, self.after.exists,
+                            None if self.block is not None else self._key(side, NULL), total_order, collection_order)
 
-    cdef int _update(self, list records, const Frame* frames, int64_t total_order,
-                     int64_t collection_order) except -1:
-        cdef Py_ssize_t count = len(records)
+    cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1:
+        cdef Py_ssize_t written = self.written
         if not self._has_whole_key(&self.before, NULL) or not self._has_whole_key(&self.after, &self.before):
             return UNUSUAL
         old = self._key(&self.before, NULL)
         new = self._key(&self.after, &self.before)
         if old == new:
-            record = self._record(&frames[0], True, True, count, total_order, collection_order)
-            if record is None:
-                return UNUSUAL
-            return self._append(records, new, record)
-        deleted = self._record(&frames[1], True, False, count, total_order, collection_order)
-        inserted = self._record(&frames[2], False, True, count + 1, total_order, collection_order)
-        if deleted is None or inserted is None:
+            return self._record(&frames[0], True, True, new, total_order, collection_order)
+        if self._record(&frames[1], True, False, old, total_order, collection_order) == UNUSUAL:
             return UNUSUAL
-        self._append(records, old, deleted)
-        return self._append(records, new, inserted)
-
-    cdef int _append(self, list records, key, record) except -1:
-        self.written += PyBytes_GET_SIZE(<bytes>record)
-        records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
-        return DONE
+        if self._record(&frames[2], False, True, new, total_order, collection_order) == DONE:
+            return DONE
+        if self.block is not None:
+            self.block.drop(self.written - written)
+        else:
+            self.records.pop()
+        self.written = written
+        return UNUSUAL
 
     cdef inline Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept:
         """What an image after an update lacks has not changed."""
@@ -1128,16 +1186,17 @@ cdef class RowsKernel:
             into = copy(into, self.out.data + from_side.start[ordinal] + 1, size)
         return key
 
-    cdef _record(self, const Frame* frame, bint has_before, bint has_after, int64_t number,
-                 int64_t total_order, int64_t collection_order):
-        """Make the value of a record; None where it is too large."""
+    cdef int _record(self, const Frame* frame, bint has_before, bint has_after, key, int64_t total_order,
+                     int64_t collection_order) except -1:
+        """Append a record; UNUSUAL where it is too large."""
+        cdef Py_ssize_t number = len(self.records) if self.block is None else self.block.count()
         cdef uint8_t[30] numbers
         cdef int row_size = write_long(numbers, number)
         cdef int orders_size = write_long(numbers + 10, total_order + number)
         cdef Py_ssize_t before_size = 0
         cdef Py_ssize_t after_size = 0
         cdef Py_ssize_t size
-        cdef bytes record
+        cdef bytes record = None
         cdef uint8_t* into
         cdef Piece prefix = piece_of(self.value_prefix)
         orders_size += write_long(numbers + 10 + orders_size, collection_order + number)
@@ -1148,9 +1207,17 @@ cdef class RowsKernel:
         size = prefix.size + before_size + after_size + frame.start.size + frame.end.size + frame.missing.size
         size += 3 + row_size + orders_size
         if size > self.record_limit:
-            return None
-        record = PyBytes_FromStringAndSize(NULL, size)
-        into = copy(<uint8_t*>PyBytes_AS_STRING(record), prefix.data, prefix.size)
+            return UNUSUAL
+        if self.block is None:
+            record = PyBytes_FromStringAndSize(NULL, size)
+            into = <uint8_t*>PyBytes_AS_STRING(record)
+            self.records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
+        else:
+            into = self.block.room(size)
+            if into == NULL:
+                raise MemoryError
+        self.written += size
+        into = copy(into, prefix.data, prefix.size)
         into[0] = 2 if has_before else 0
         into += 1
         if has_before:
@@ -1165,7 +1232,7 @@ cdef class RowsKernel:
         into = copy(into, numbers + 10, orders_size)
         into[0] = 0
         copy(into + 1, frame.missing.data, frame.missing.size)
-        return record
+        return DONE
 
 
 cdef int _check_plan(const Plan* plan) except -1:

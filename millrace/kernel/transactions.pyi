@@ -22,6 +22,7 @@ class TableWriter:
         partitions: int,
         prefix_size: int,
         images: Callable[[int, bytes, bytes], tuple[RowsKernel, bytes, bytes, bytes] | None],
+        block_prefix: bytes | None,
     ) -> None: ...
 
 class TransactionWriter:

@@ -42,7 +42,7 @@ from millrace.kernel.reading cimport (
     slice_of,
     source_of,
 )
-from millrace.kernel.rows cimport Frame, RowsKernel, is_utf8
+from millrace.kernel.rows cimport Frame, RowBlock, RowsKernel, is_utf8
 from millrace.kernel.tuples cimport tuple_of
 from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, put_sized_object, trim
 
@@ -161,7 +161,8 @@ cdef class TableWriter:
     ``schema_source`` pieces of the source block, the last four as Avro has them. Keys have ``prefix_size`` bytes in
     front that do not count for the partition. ``images(type_code, before, after)`` gives the RowsKernel for these
     bitmaps, and what is said to be missing in both images together: of an event of that kind, of a delete and of an
-    insert; None where that is for the reference.
+    insert; None where that is for the reference. With a ``block_prefix`` the rows of an event are a RowBlock that
+    begins with it, the value of one record.
     """
 
     cdef tuple name
@@ -174,10 +175,11 @@ cdef class TableWriter:
     cdef object make_images
     cdef dict images
     cdef list last  # by operation
+    cdef bytes block_prefix
 
     def __init__(self, tuple name not None, bytes label not None, bytes origin not None, bytes place not None,
                  bytes schema_source not None, str topic not None, Py_ssize_t partitions, Py_ssize_t prefix_size,
-                 images):
+                 images, bytes block_prefix):
         if partitions < 1 or prefix_size < 0:
             raise ValueError("a topic has a partition at least")
         self.name, self.label, self.origin, self.place = name, label, origin, place
@@ -185,6 +187,7 @@ cdef class TableWriter:
         self.targets = [(topic, partition) for partition in range(partitions)]
         self.prefix_size = prefix_size
         self.make_images = images
+        self.block_prefix = block_prefix
         self.images = {}
         self.last = [None, None, None]
 
@@ -514,7 +517,7 @@ cdef class TransactionWriter:
         cdef Py_ssize_t place
         cdef int index
         cdef bint written
-        cdef list records = []
+        cdef object records
         cdef Frame[3] frames
         if not self._begin_event(value, head, &source):
             return False
@@ -547,6 +550,7 @@ cdef class TransactionWriter:
         if place < 0:
             return False
         self._write_frames(table, images, &source, head, use, frames)
+        records = [] if table.block_prefix is None else RowBlock(table.block_prefix)
         try:
             written = images.rows.write_rows(
                 source.data + spans[<int>ROWS_ROWS].at, spans[<int>ROWS_ROWS].size, records, frames,
@@ -562,7 +566,10 @@ cdef class TransactionWriter:
         self._counts[place] += len(records)
         self._written += images.rows.written
         if records:
-            self._place(table, records)
+            if table.block_prefix is None:
+                self._place(table, records)
+            else:
+                self._parts.append((table.targets[0], [(None, records, timestamp_ms, None)]))
         elif self._counts[place] == 0:
             self._tables.pop()  # it was added for this event
         return True

@@ -235,7 +235,8 @@ class Binder:
     ``catalog`` has what statements made of definitions so far. ``known`` is what earlier row mappers noted of
     the topics of tables, ``refused`` why topics took no rows
     since this process has started. With ``accept_topics`` a topic that was deleted, or is another one, is
-    taken as it is. With ``without_topics`` rows go elsewhere: names of topics are not claimed.
+    taken as it is. With ``without_topics`` rows go into columns: names of topics are not claimed, and where
+    the kernel is built rows are in blocks.
     """
 
     def __init__(
@@ -682,6 +683,7 @@ class Binder:
             connector=self._rows.connector,
             tombstones=_tombstones(self._rows.tombstones, info, table),
             key_headers=self._rows.key_headers and bool(table.key_columns),
+            in_blocks=self._without_topics,
         )
         return BoundTable(
             table,

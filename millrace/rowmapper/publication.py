@@ -482,6 +482,7 @@ class Publication:
                     event.columns_before_image,
                     event.columns_after_image,
                     partial(bound.locate, event),
+                    records=bound.encoder.new_records(),
                 )
                 bound.write(event, writer)
                 self._put_rows(incoming, bound, event, writer)
@@ -726,7 +727,9 @@ class Publication:
         before: int = 0,
     ) -> int:
         """Write the records of a writer but those ``before``; give their number, without tombstones."""
-        records = writer.records[before:] if before else writer.records
+        records = writer.records
+        if before and isinstance(records, list):
+            records = records[before:]
         if not records:
             return 0
         self._begin()
@@ -735,7 +738,9 @@ class Publication:
         noted = publisher.binder.note(bound)
         if noted is not None:
             output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
-        if bound.encoder.marks:
+        if not isinstance(records, list):
+            output.add_block(bound.topic, records, timestamp_ms)
+        elif bound.encoder.marks:
             for key, value, header in writer.marked(event.operation, before):
                 own = headers if header is None else [*(headers or ()), header]
                 partition = partition_of(key, bound.partitions)

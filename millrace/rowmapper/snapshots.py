@@ -371,9 +371,10 @@ class SnapshotMerger:
         def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
             return bound.locate(event, row, side, ordinal)
 
-        writer = RowsEventWriter(bound.encoder, place, b"", present, locate, first=first)
+        records: list[tuple[bytes | None, bytes]] = []
+        writer = RowsEventWriter(bound.encoder, place, b"", present, locate, records=records, first=first)
         bound.write(event, writer)
-        return writer.records
+        return records
 
     def _layout(self, chunk: _Chunk, table_map: TableMapEvent, bound: BoundTable) -> RowLayout | None:
         """Say how rows are known again; None where they are not to complete others.

@@ -58,7 +58,10 @@ _NOWHERE: Final[dict[str, Any]] = {
 }
 
 Written = Mapping[Target, list[OutputRecord]]
-"""Records by topic. Instead of a timestamp they have the offset of their raw record."""
+"""Records by topic. Instead of a timestamp they have the offset of their raw record.
+
+Where the kernel is built, most rows are in blocks (:meth:`Output.add_block`).
+"""
 
 
 @dataclass(frozen=True, slots=True)

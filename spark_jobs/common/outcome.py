@@ -5,8 +5,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import compress, repeat
-from typing import Any, Final, Self
+from itertools import compress, groupby, repeat
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ from millrace.stage import OutputRecord, Record
 from spark_jobs.common.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
+
+if TYPE_CHECKING:
+    from millrace.kernel.rows import RowBlock
 
 _ROWS: Final = 128 * 1024
 _BYTES: Final = 32 << 20
@@ -149,6 +152,12 @@ class _Waiting:
         self.offsets += offsets
         self.size += size
 
+    def add_block(self, block: "RowBlock", offset: int) -> None:
+        """Take the records of an event."""
+        self.columns.add_block(block)
+        self.offsets += [offset] * len(block)
+        self.size += block.size
+
     def take(self) -> tuple[pa.RecordBatch, list[int]]:
         """Give what waits as columns, and the raw offsets that it is made of."""
         offsets = self.offsets
@@ -235,6 +244,19 @@ class PieceWriter:
     # -- rows -----------------------------------------------------------------------------------------
 
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        for is_block, part in groupby(records, _is_block):
+            if not is_block:
+                self._add_records(topic, list(part))
+                continue
+            for _, value, offset, _ in part:
+                block = cast("RowBlock", value)
+                prefix = block.prefix if self._placed else block.prefix[:_PREFIX]
+                waiting = self._waiting_of(topic, prefix)
+                waiting.add_block(block, offset)
+                self._outcome.made_of([offset])
+                self._check_size(waiting, block.size)
+
+    def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
         offsets = [record[2] for record in records]
         self._outcome.made_of(offsets)
@@ -276,7 +298,11 @@ class PieceWriter:
     def _wait(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
         size = sum(map(len, values))
         waiting.add(values, offsets, size)
-        self._all += size
+        self._check_size(waiting, size)
+
+    def _check_size(self, waiting: _Waiting, more: int) -> None:
+        """Write what waits where it is enough, now that there are so many bytes more."""
+        self._all += more
         if waiting.size >= _BYTES or len(waiting.offsets) >= _ROWS:
             self._flush(waiting)
         elif self._all >= _ALL_BYTES:
@@ -333,6 +359,10 @@ class PieceWriter:
                     name, columns, ["context", "transaction"], ("header", "timestamp", "s")
                 )
             self._wait(waiting, same, offsets)
+
+
+def _is_block(record: OutputRecord) -> bool:
+    return record[1] is not None and not isinstance(record[1], bytes)
 
 
 def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:

@@ -1,6 +1,7 @@
 """Records of Avro as columns of Arrow: the kernel and the reference give the same, and refuse the same."""
 
 import io
+import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -65,6 +66,7 @@ FULL: dict[str, Any] = {
     "inner": {"a": "", "b": [b"x", b""], "c": -1},
     "again": {"a": "y", "b": None, "c": 0},
 }
+SMALL: dict[str, Any] = {**FULL, "text": "", "bytes": b"1", "double": 2.0, "huge": Decimal(0), "inner": None}
 EMPTY: dict[str, Any] = {
     **dict.fromkeys(FULL),
     "int": -(2**31),
@@ -123,6 +125,26 @@ def test_records_that_are_added_one_after_the_other(columns: type[AvroColumns]) 
         damaged()
     assert reader.take().num_rows == 0
     assert batch.to_pylist() == [FULL, EMPTY, EMPTY, FULL], "what was given is not written over"
+
+
+def test_fields_that_are_as_in_the_record_before(columns: type[AvroColumns]) -> None:
+    """All of them, some in the middle, at the end of a record; of other sizes, and after a null."""
+    choice = random.Random(5)
+    records: list[dict[str, Any]] = []
+    for _ in range(400):
+        last, other = (records[-1] if records else FULL), choice.choice([FULL, EMPTY, SMALL])
+        names = choice.sample([*FULL], choice.choice([0, 0, 1, 2, len(FULL)]))
+        record = {name: (other if name in names else last)[name] for name in FULL}
+        if choice.random() < 0.3:
+            record["inner"] = {"a": choice.choice(["", "x", "y" * 20]), "b": [], "c": choice.randrange(2)}
+        records.append(record)
+    reader = columns(EVERYTHING)
+    values = written(EVERYTHING, records)
+    for at in range(0, 400, 100):
+        reader.add(values[at : at + 100])
+    batch = reader.take()
+    batch.validate(full=True)
+    assert batch.to_pylist() == records
 
 
 def test_all_null_inside_of_null(columns: type[AvroColumns]) -> None:

@@ -13,6 +13,9 @@ from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.row_images import AvroRows, RowImages
 from millrace.binlog.table import ResolvedTable
 
+if kernel.built("rows"):
+    from millrace.kernel.rows import RowBlock
+
 __all__ = ["NOT_BUILT", "Way", "everything", "ways"]
 
 NOT_BUILT = "the kernel for rows is not built (make kernel): the reference is tested alone"
@@ -90,21 +93,33 @@ class Way:
             self.native = self.encoder.kernel(self.before, self.after)
 
     def __call__(self, rows: bytes) -> list[tuple[bytes | None, bytes]] | type[Exception]:
+        before = self.images.asked
+        records: list[tuple[bytes | None, bytes]] = []
+        found = self._write(rows, records)
+        self.slow = self.images.asked - before
+        if self.native is not None:
+            block = RowBlock(b"")
+            assert self._write(rows, block) == found
+            assert found is not None or [*block] == [value for _, value in records]
+            assert block.size == sum(map(len, block))
+        return found or records
+
+    def _write(
+        self, rows: bytes, records: "list[tuple[bytes | None, bytes]] | RowBlock"
+    ) -> type[Exception] | None:
         writer = RowsEventWriter(
             self.encoder,
             PLACE,
             self.before or b"",
             self.after or b"",
             lambda row, side, ordinal: (row, 100 * side + ordinal),
+            records=records,
         )
-        before = self.images.asked
         try:
             writer.write_bytes(self.operation, rows, self.images, self.native)
         except BinlogError as error:
             return type(error)
-        finally:
-            self.slow = self.images.asked - before
-        return writer.records
+        return None
 
 
 def ways(*arguments: Any, **options: Any) -> tuple[Way, Way]:

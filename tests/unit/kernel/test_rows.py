@@ -354,6 +354,21 @@ def test_the_largest_records() -> None:
         assert (UnrepresentableError in outcomes) == (limit == 5)
 
 
+def test_the_largest_records_of_an_update_of_the_key() -> None:
+    """The delete may fit and the insert not: then the reference writes both, and shortens the one."""
+    columns = [column(ColumnType.LONG), column(ColumnType.BLOB, 2, charset="binary")]
+    resolved = table(columns, [0])
+
+    def image(key: int, size: int) -> bytes:
+        return b"\0" + key.to_bytes(4, "little") + size.to_bytes(2, "little") + bytes(size)
+
+    for first, second in ((10, 2000), (2000, 10), (2000, 2000)):
+        compiled, reference = ways(resolved, RowsOperation.UPDATE, limit=1000)
+        rows = image(1, 5) + image(2, 5) + image(3, first) + image(4, second) + image(5, 5) + image(6, 5)
+        assert compiled(rows) == reference(rows)
+        assert compiled.slow == 1
+
+
 def test_what_is_no_bytes_is_refused() -> None:
     plan = (0, 0, 1, 0, 0, ())
     for key, prefix, value in (([(0, False)], None, b""), (None, None, None)):

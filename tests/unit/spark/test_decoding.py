@@ -256,9 +256,10 @@ def test_a_large_transaction_is_read_a_second_time(tmp_path: Path) -> None:
     decoder._mapper._assembler._buffer_bytes = 0
     decoder._events = _Kept(0)
     found = sum(
-        len(made)
+        1 if isinstance(value, bytes) else len(value or ())
         for written in decoder.take(raw(path))
         for (topic, _), made in written.items()
+        for _, value, _, _ in made
         if topic.count(".") == 2
     )
     assert found == sum(map(len, published(path)[0].values())) > 0
