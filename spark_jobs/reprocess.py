@@ -139,13 +139,13 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     with job.step(f"{one.part.topic}: {len(pieces)} pieces decoded into {into}"):
         before = () if begun is None else begun.prepared
         outcomes = decode(dict(enumerate(pieces)))
-        again = _deciding(job, one, pieces, outcomes, before)
-        decided: set[tuple[int, int]] = set()
-        for at, outcome in (decode(again) if again else {}).items():
-            for file in outcomes[at].files:
-                job.remove(inside + file.path)
-            outcomes[at] = outcome
-            decided |= {span.offsets for span in again[at].prepared} - {*outcome.prepared}
+        known: dict[int, Sequence[Piece]] = {}
+        while again := _deciding(job, one, pieces, outcomes, before, known):
+            for at, outcome in decode(again).items():
+                for file in outcomes[at].files:
+                    job.remove(inside + file.path)
+                outcomes[at], known[at] = outcome, again[at].prepared
+        decided = {offsets for at, spans in known.items() for offsets in _decided(spans, outcomes[at])}
         for _, outcome in sorted(outcomes.items()):
             outcome.tell(job.faults, one.part.topic)
             whole.add(outcome)
@@ -168,21 +168,41 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     return whole
 
 
-def _deciding(
-    job: Job, one: Input, pieces: Sequence[Piece], outcomes: Mapping[int, Outcome], before: Sequence[Piece]
+def _deciding(  # noqa: PLR0917 - as _reprocess has them
+    job: Job,
+    one: Input,
+    pieces: Sequence[Piece],
+    outcomes: Mapping[int, Outcome],
+    before: Sequence[Piece],
+    known: Mapping[int, Sequence[Piece]],
 ) -> dict[int, Piece]:
-    """Give, by number, the pieces that decide XA transactions which were prepared before them."""
+    """Give, by number, the pieces to be decoded again, with the XA transactions that they may decide.
+
+    These are prepared before them, and were not decided in between. ``known`` has those that the outcomes are
+    of: of one that decides an XA transaction which another piece has decided by now, the outcome is wrong.
+    """
     found: dict[int, Piece] = {}
     prepared = list(before)
-    last_one = max((number for number, outcome in outcomes.items() if outcome.decided), default=-1)
+    last_one = max([*known, *(number for number, outcome in outcomes.items() if outcome.decided)], default=-1)
     for number in range(last_one + 1):
-        outcome = outcomes[number]
-        if outcome.decided and prepared:
+        outcome, spans = outcomes[number], known.get(number, ())
+        decided = _decided(spans, outcome)
+        had, has = {span.offsets for span in spans}, {span.offsets for span in prepared}
+        if decided - has or (outcome.decided and has - had):
             found[number] = replace(pieces[number], prepared=tuple(prepared))
+        prepared = [span for span in prepared if span.offsets not in decided]
         for first, last in outcome.prepared if number < last_one else ():
-            described = described_at(job.settings.kafka, one.part.topic, first, one.first, one.part.archive)
-            prepared.append(Piece(first, last + 1, described))
+            if (first, last) not in had:
+                described = described_at(
+                    job.settings.kafka, one.part.topic, first, one.first, one.part.archive
+                )
+                prepared.append(Piece(first, last + 1, described))
     return found
+
+
+def _decided(known: Sequence[Piece], outcome: Outcome) -> set[tuple[int, int]]:
+    """Say which of the XA transactions that were known to a piece it has decided."""
+    return {span.offsets for span in known} - {*outcome.prepared}
 
 
 def stage(tables: IcebergTables, part: Slice, into: str, folder: str, files: Iterable[WrittenFile]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from millrace import kernel
 from millrace.avro.columnar import AvroColumns
+from millrace.binlog.events import GtidLogEvent, WriteRowsEvent, XaPrepareLogEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
 from millrace.runtime.settings import KafkaSettings
@@ -26,6 +27,8 @@ from spark_jobs.common.raw_topic import _ENDS, find_pieces
 from spark_jobs.reprocess import _deciding
 from tests.shared import PROJECT, run_python
 from tests.stages import without_times
+from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog
+from tests.unit.binlog_command.made_logs import rows as image_rows
 from tests.unit.kernel.both import raw_records
 from tests.unit.rowmapper.harness import SOURCE, EventsTopic, World
 
@@ -108,10 +111,11 @@ def decode(
     outcomes = [run(index, piece) for index, piece in enumerate(cut)]
     job = cast("Job", SimpleNamespace(settings=SimpleNamespace(kafka=NOWHERE)))
     one = Input("t", TopicSlice("t.raw", {0: (0, len(records))}), {})
+    known: dict[int, Sequence[Piece]] = {}
     with topic_of(records):
-        again = _deciding(job, one, cut, dict(enumerate(outcomes)), ())
-    for index, piece in again.items():
-        outcomes[index] = run(index, piece)
+        while again := _deciding(job, one, cut, dict(enumerate(outcomes)), (), known):
+            for index, piece in again.items():
+                outcomes[index], known[index] = run(index, piece), piece.prepared
     whole = Outcome()
     for outcome in outcomes:
         whole.add(outcome)
@@ -178,6 +182,40 @@ def test_typed_events_do_not_depend_on_cuts(name: str, tmp_path: Path) -> None:
         found.append(rows(folder, outcome))
         assert outcome.events == sum(file.rows for file in outcome.files) >= len(records)
     assert found[0] == found[1] == found[2]
+
+
+def test_an_xa_transaction_is_decided_once(tmp_path: Path) -> None:
+    """Pieces that decide one by the same name are decoded at the same time."""
+    made = MadeLog(name="bin.000001")
+    first, other = "X'61',X'',1", "X'62',X'',1"
+
+    def statement(text: str) -> None:
+        made.add(GtidLogEvent(0, bytes(16), made.position, 2, 0, 1, 1, None, 100, 80030))
+        made.query(text)
+
+    def prepare(name: str, number: int) -> None:
+        statement(f"XA START {name}")
+        made.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", image_rows((None, (number, "x")))))
+        made.query(f"XA END {name}")
+        made.add(XaPrepareLogEvent(0, 1, b"a" if name == first else b"b", b""))
+
+    prepare(first, 1)
+    prepare(other, 2)
+    statement(f"XA COMMIT {first}")
+    statement(f"XA COMMIT {first}")
+    statement(f"XA ROLLBACK {first}")
+    prepare(first, 3)
+    statement(f"XA COMMIT {other}")
+    statement(f"XA COMMIT {first}")
+    statement(f"XA COMMIT {other}")
+    path = tmp_path / "bin.000001"
+    path.write_bytes(b"\xfebin" + b"".join(data for _, data in made.events))
+    expected, history = published(path)
+    assert [row["after"]["column_1"] for row in expected["rows/shop.t"]] == [1, 2, 3]
+    for number in (1, 3, 17):
+        folder = tmp_path / str(number)
+        outcome = decode(raw(path), number, folder, Decoding(SOURCE, True, 0, schemas=history))
+        assert rows(folder, outcome)["rows/shop.t"] == expected["rows/shop.t"], number
 
 
 def test_transactions_of_a_set(tmp_path: Path) -> None:

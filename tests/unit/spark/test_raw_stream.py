@@ -124,9 +124,12 @@ def test_pieces_that_are_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = dict(enumerate([Outcome(prepared=[(3, 5)]), Outcome(), Outcome(decided=1), Outcome()]))
     outcomes[3].prepared = [(35, 38)]
     of_topic = Input("t", TopicSlice("t.raw", {0: (0, 40)}), {})
-    again = reprocess._deciding(job, of_topic, pieces, outcomes, [Piece(-9, -5)])
+    again = reprocess._deciding(job, of_topic, pieces, outcomes, [Piece(-9, -5)], {})
     assert again == {2: replace(pieces[2], prepared=(Piece(-9, -5), Piece(3, 6)))}
     assert asked == [3], "what nothing decides needs no format description"
+    given = {2: again[2].prepared}
+    outcomes[2] = Outcome(prepared=[(-9, -6)])
+    assert reprocess._deciding(job, of_topic, pieces, outcomes, [Piece(-9, -5)], given) == {}
 
 
 def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
