@@ -183,6 +183,7 @@ def _deciding(  # noqa: PLR0917 - as _reprocess has them
     """
     found: dict[int, Piece] = {}
     prepared = list(before)
+    seen = {span.offsets: span for spans in known.values() for span in spans}
     last_one = max([*known, *(number for number, outcome in outcomes.items() if outcome.decided)], default=-1)
     for number in range(last_one + 1):
         outcome, spans = outcomes[number], known.get(number, ())
@@ -192,11 +193,11 @@ def _deciding(  # noqa: PLR0917 - as _reprocess has them
             found[number] = replace(pieces[number], prepared=tuple(prepared))
         prepared = [span for span in prepared if span.offsets not in decided]
         for first, last in outcome.prepared if number < last_one else ():
-            if (first, last) not in had:
-                described = described_at(
-                    job.settings.kafka, one.part.topic, first, one.first, one.part.archive
-                )
-                prepared.append(Piece(first, last + 1, described))
+            if (first, last) in seen:
+                prepared += [] if (first, last) in had else [seen[first, last]]
+                continue
+            described = described_at(job.settings.kafka, one.part.topic, first, one.first, one.part.archive)
+            prepared.append(Piece(first, last + 1, described))
     return found
 
 

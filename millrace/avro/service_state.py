@@ -60,7 +60,7 @@ class Continuity:
     topics: Mapping[str, str] = field(default_factory=dict)
     last_input: InputRecord | None = None
     inputs: tuple[InputRecord, ...] = ()
-    """Those at the offsets that the state speaks of; where the last one is at its place, these may not be."""
+    """Those at the offsets of the state; where the last one is at its place, these may not be."""
     last_output: OutputRecord | None = None
     others: Mapping[str, Since] = field(default_factory=dict)
 
@@ -362,9 +362,9 @@ class RowMapperState:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Offsets in the input topic that this speaks of."""
+        """Offsets in the input topic, with those of the first and the last prepared XA transaction."""
         progress = () if self.progress is None else (self.progress.offset,)
-        prepared = (offset for xa in self.pending_xa for offset in (xa.start, xa.end - 1))
+        prepared = (xa.start for xa in (*self.pending_xa[:1], *self.pending_xa[-1:]))
         return self.input_offset, *progress, *prepared
 
     def precedes(self, other: Self) -> bool:

@@ -74,7 +74,8 @@ class Link:
         records = self._records(sent)
         if records:
             self._ready()
-            self._reader.note_taken(records)
+            self._reader.note_taken(records[-1])
+        self._committer.batch = records
         for _ in self._stage.take(records):
             stage = self._stage
             written = self._committer.settle(stage.output, stage.state(), stage.next_offset)
@@ -85,7 +86,7 @@ class Link:
                 self._committer.commit(wait=False)
             if self._stop.is_set():
                 return
-        self._reader.batch = ()
+        self._committer.batch = ()
 
     def _records(self, sent: Groups) -> Sequence[Record]:
         """Give what was sent last as it will be read."""

@@ -97,7 +97,9 @@ class ContinuityGuard:
         for topic, since in stored.others.items():
             self._check_other(topic, since, held[topic, 0])
         if stored.last_input is not None and self.topics.input is not None:
-            self._check_input(self.topics.input, [stored.last_input, *stored.inputs])
+            last = stored.last_input
+            others = (record for record in stored.inputs if record.offset != last.offset)
+            self._check_input(self.topics.input, [last, *others])
 
     def check_again(self, last_input: InputRecord | None, timeout_s: float = _TIMEOUT_S) -> None:
         """Compare the topics with what is known by now, as at a start; raises what that raises.
@@ -279,10 +281,7 @@ class ContinuityGuard:
         return last_since(self._settings, topic, offset, is_ours if shared else lambda _: True)
 
     def _check_input(self, topic: str, expected: Sequence[InputRecord]) -> None:
-        """Compare records of the input; of those after the first, where that has no epoch of a leader.
-
-        With the same record of the same epoch all before it are the same.
-        """
+        """Compare records of the input; the epochs of leaders too, where they are known."""
         oldest, newest = oldest_offset(self._settings, topic), newest_offset(self._settings, topic)
         with InputReader(self._settings, topic, f"millrace-{self.service}-{self._source}") as reader:
             for record in expected:
@@ -300,8 +299,6 @@ class ContinuityGuard:
                 ):
                     what = f"{_text(found.key)} at offset {found.offset}"
                     raise self._input_changed(topic, record, what)
-                if dated:
-                    return
 
     def _input_changed(self, topic: str, expected: InputRecord, what: str) -> TopicChangedError:
         return TopicChangedError(

@@ -241,6 +241,8 @@ class Committer(Generic[S]):
         self._next_offset: int | None = None
         self._last: dict[str, OutputRecord] = {}
         self._inputs = guard.continuity.inputs
+        self.batch: Sequence[Record] = ()
+        """The records that the stage takes."""
 
     @property
     def moved(self) -> bool:
@@ -293,7 +295,7 @@ class Committer(Generic[S]):
             output.clear()
         self._settled, self._next_offset = state, next_offset
         if self._reader is not None and state is not None:
-            self._inputs = _inputs(state.offsets, self._inputs, self._reader.batch)
+            self._inputs = _inputs(state.offsets, self._inputs, self.batch)
         if self._companion is not None:
             self._companion.settle()
         return groups
@@ -414,12 +416,12 @@ class Committer(Generic[S]):
 def _inputs(
     offsets: Sequence[int], known: Sequence[InputRecord], batch: Sequence[Record]
 ) -> tuple[InputRecord, ...]:
-    """Give the records at some offsets, of those known or just read; where none lies, the next one."""
+    """Give the records at some offsets, of those known or just read."""
     found = {record.offset: record for record in known}
     for offset in {*offsets}.difference(found):
         at = bisect_left(batch, offset, key=attrgetter("offset"))
-        if at < len(batch):
-            found[offset] = InputRecord(batch[at].offset, batch[at].key)
+        if at < len(batch) and batch[at].offset == offset:
+            found[offset] = InputRecord(offset, batch[at].key)
     return tuple(found[offset] for offset in dict.fromkeys(offsets) if offset in found)
 
 
@@ -445,7 +447,7 @@ def run_stage(
             health.beat()
             if records and reader.warned:
                 # Of a topic that is to be compared first; then they are read again.
-                records, reader.last, reader.batch = [], before, ()
+                records, reader.last = [], before
             if not records:
                 # What was read and gave no output is done as well, which others see by the state alone.
                 if committer.pending or committer.moved:
@@ -453,12 +455,14 @@ def run_stage(
                     continue
                 committer.idle()
                 reader.tell_lag_tools()
+            committer.batch = records
             for _ in stage.take(records):
                 committer.settle(stage.output, stage.state(), stage.next_offset)
                 if committer.due:
                     committer.commit(wait=False)
                 if stop.is_set():
                     break
+            committer.batch = ()
     if committer.pending or (last is not None and committer.moved):
         committer.commit()
     reader.tell_lag_tools()

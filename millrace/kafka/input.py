@@ -42,8 +42,6 @@ class InputReader:
         self.at_end = False
         self.last: InputRecord | None = None
         """The last record that was read."""
-        self.batch: Sequence[Record] = ()
-        """The records that were read with it."""
         self.warned = False
         """Whether the client has said that something is wrong since this was set to False last."""
         self._settings = settings
@@ -129,7 +127,6 @@ class InputReader:
             if self._expected is not None and last.offset >= self._expected.offset:
                 self._compare(records, self._expected)
             self.last = InputRecord(last.offset, last.key, messages.leader_epoch)
-            self.batch = records
         return records
 
     def _compare(self, records: Sequence[Record], expected: InputRecord) -> None:
@@ -142,9 +139,9 @@ class InputReader:
                 "and written again. docs/operations.md says what to do ('A topic that changed')"
             )
 
-    def note_taken(self, records: Sequence[Record]) -> None:
-        """Take note that these records, and what lies before them, were taken from memory."""
-        self.last, self.batch = InputRecord(records[-1].offset, records[-1].key), records
+    def note_taken(self, record: Record) -> None:
+        """Take note that what lies up to a record was taken from memory."""
+        self.last = InputRecord(record.offset, record.key, -1)
 
     def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
         """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.

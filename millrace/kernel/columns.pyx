@@ -5,7 +5,8 @@
 ones and the reference) and reads the records one after the other into a growing buffer per column, as Arrow wants
 them: values of one size side by side, others one after the other with their offsets, and which of them are null.
 Most of a record is as in the one before: fields of which the bytes are the same are counted, and written together
-once another value comes. Memory is read through :c:type:`Source` and written through :c:type:`Output` alone.
+once another value comes. Memory is read through :c:type:`Source` and written through :c:type:`Output`, but for the
+record before, and for values that are written again: what lies there was read or written so.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -267,7 +268,7 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, const Source
                      int level) noexcept nogil:
     """Read a value of the type at ``index``; false for what is malformed, or does not fit.
 
-    It stands in the record of this number, after ``last``; NULL where none is to be compared.
+    It stands in the record of this number; ``last`` is the one before it, NULL where that is not to be compared.
     """
     cdef Node* node = &nodes[index]
     cdef int64_t number
@@ -446,13 +447,16 @@ cdef class ColumnReader:
         """Read a record, after ``last`` unless that is NULL."""
         self.number += 1
         skip(source, self.prefix)
-        if not read_value(self.nodes, 0, source, last, self.number, 0) or \
+        if source.bad or not read_value(self.nodes, 0, source, last, self.number, 0) or \
                 (self.whole and source.at != source.end):
             raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
         return 0
 
     def take(self):
-        """Give for each type its count and nulls, which are valid, its values and its offsets; and begin again."""
+        """Give for each type its count and nulls, which are valid, its values and its offsets; and begin again.
+
+        Raises ValueError as :meth:`add` does.
+        """
         cdef Py_ssize_t index
         cdef Node* node
         found = []

@@ -40,7 +40,7 @@ from millrace.kernel.writing cimport (
 
 from millrace.binlog.errors import MalformedError, UnrepresentableError
 
-__all__ = ["RowsKernel", "pack"]
+__all__ = ["RowBlock", "RowsKernel", "pack"]
 
 # generated: NativeKind
 cdef enum NativeKind:
@@ -1000,11 +1000,11 @@ cdef class RowsKernel:
         self.busy = True
         self.stamp = stamp
         self.written = 0
-        if isinstance(records, RowBlock):
-            self.block = <RowBlock>records
-        else:
-            self.records = <list?>records
         try:
+            if isinstance(records, RowBlock):
+                self.block = <RowBlock>records
+            else:
+                self.records = <list?>records
             return self._write(rows, size, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False

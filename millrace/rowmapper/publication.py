@@ -728,7 +728,8 @@ class Publication:
     ) -> int:
         """Write the records of a writer but those ``before``; give their number, without tombstones."""
         records = writer.records
-        if before and isinstance(records, list):
+        if before:
+            assert isinstance(records, list)  # a block has all the records of an event
             records = records[before:]
         if not records:
             return 0

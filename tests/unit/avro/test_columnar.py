@@ -189,6 +189,8 @@ def test_cut_short_or_too_long(columns: type[AvroColumns]) -> None:
             reader.read([whole, whole[:size]])
     with pytest.raises(ColumnsError):
         reader.read([whole + b"\x00"])
+    with pytest.raises(ColumnsError):
+        reader.read([whole, whole[:3]])
     assert reader.read([whole]).to_pylist() == [FULL]
 
 
