@@ -99,6 +99,9 @@ LOSSES = [
 REGISTRY_USERS = [f"services.{name}.{module}" for name in SERVICES[1:] for module in ("app", "rebuild")]
 REGISTRY_USERS.append("services.run.app")
 
+_NUMBERS = itertools.count(1)
+"""Of processes: each is another one to the others."""
+
 Action = Callable[[MadeLog, int], object]
 
 
@@ -217,8 +220,9 @@ class World:
         app = {"reader": reader_app, "decoder": decoder_app, "rowmapper": rowmapper_app, "run": run_app}[name]
         service: Service[Any] = Service(name, self._settings[name], get_logger("test"))
         before, self.broker.on_idle = self.broker.on_idle, service.stop.set
+        process = f"process {next(_NUMBERS)}"
         try:
-            with self._installed():
+            with self._installed(), patch("millrace.kafka.producer.process_name", lambda: process):
                 app.run(service)
         finally:
             self.broker.on_idle = before
