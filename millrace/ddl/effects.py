@@ -565,7 +565,7 @@ class _Table:
         """Give a column with its former names: none where it has got the name of another."""
         if column.name in self._taken and column.name not in was.names:
             self._others.add(column.name)
-            return column
+            return replace(column, former=())
         return column.renamed(was, self._was.gone)
 
     # -- indexes

@@ -319,6 +319,7 @@ def test_names_are_swapped_with_their_definitions() -> None:
         (["DROP b", "ADD b INT"], "a b -b"),
         # Nor is a name that was another column's an alias later.
         (["DROP b", "RENAME COLUMN a TO b", "RENAME COLUMN b TO c"], "c -b -a"),
+        (["RENAME COLUMN a TO c", "DROP b, RENAME COLUMN c TO b"], "b -a -c -b"),
         (["RENAME COLUMN a TO b, RENAME COLUMN b TO a", "CHANGE a c INT"], "b c -a -b"),
         (["RENAME COLUMN a TO x", "ADD a INT", "RENAME COLUMN a TO y", "CHANGE y z INT"], "x b z<y -a"),
         (["DROP b", "ADD b INT", "RENAME COLUMN b TO c"], "a c -b"),
