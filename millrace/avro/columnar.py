@@ -214,7 +214,7 @@ class AvroColumns:
         self.add(values)
         return self.take()
 
-    def add(self, values: list[bytes]) -> None:
+    def add(self, values: "list[bytes] | RowBlock") -> None:
         """Read records, after those that were added before, for :meth:`take` to give.
 
         One of the two raises :class:`ColumnsError` where one is none of the schema, and forgets them all.
@@ -224,14 +224,6 @@ class AvroColumns:
             return
         try:
             self._kernel.add(values)
-        except ValueError as error:
-            raise ColumnsError(str(error)) from error
-
-    def add_block(self, block: "RowBlock") -> None:
-        """Do what :meth:`add` does, with the kernel, by which blocks are made."""
-        assert self._kernel is not None
-        try:
-            self._kernel.add_block(block)
         except ValueError as error:
             raise ColumnsError(str(error)) from error
 

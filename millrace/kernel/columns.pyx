@@ -407,41 +407,44 @@ cdef class ColumnReader:
                 raise MemoryError
         return 0
 
-    def add(self, list values not None):
-        """Read records, after those that were read before.
+    def add(self, values not None):
+        """Read records, a list or a RowBlock, after those that were read before.
 
         Raises ValueError for what is no record of the schema, and forgets all of them then.
         """
-        cdef Source source, last
-        cdef object value
-        cdef Py_ssize_t index
         try:
-            for index in range(len(values)):
-                value = values[index]
-                if not PyBytes_CheckExact(value):
-                    raise ValueError(f"record {index} is not bytes")
-                source = source_of(value, 0, PyBytes_GET_SIZE(value))
-                self._read(index, &source, &last if index else NULL)
-                last = source
+            if isinstance(values, RowBlock):
+                self._read_block(<RowBlock>values)
+            else:
+                self._read_list(<list?>values)
         except BaseException:
             self._clear()
             raise
 
-    def add_block(self, RowBlock block not None):
-        """Do what :meth:`add` does."""
+    cdef int _read_list(self, list values) except -1:
+        cdef Source source, last
+        cdef object value
+        cdef Py_ssize_t index
+        for index in range(len(values)):
+            value = values[index]
+            if not PyBytes_CheckExact(value):
+                raise ValueError(f"record {index} is not bytes")
+            source = source_of(value, 0, PyBytes_GET_SIZE(value))
+            self._read(index, &source, &last if index else NULL)
+            last = source
+        return 0
+
+    cdef int _read_block(self, RowBlock block) except -1:
         cdef Source source, last
         cdef const Py_ssize_t* ends = <const Py_ssize_t*>block.ends.data
         cdef Py_ssize_t start = 0
         cdef Py_ssize_t index
-        try:
-            for index in range(len(block)):
-                source = source_at(block.values.data + start, ends[index] - start)
-                self._read(index, &source, &last if index else NULL)
-                last = source
-                start = ends[index]
-        except BaseException:
-            self._clear()
-            raise
+        for index in range(block.count()):
+            source = source_at(block.values.data + start, ends[index] - start)
+            self._read(index, &source, &last if index else NULL)
+            last = source
+            start = ends[index]
+        return 0
 
     cdef int _read(self, Py_ssize_t index, Source* source, const Source* last) except -1:
         """Read a record, after ``last`` unless that is NULL."""

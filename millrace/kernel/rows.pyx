@@ -831,13 +831,15 @@ cdef class RowBlock:
     cdef Py_ssize_t count(self) noexcept:
         return self.ends.size // sizeof(Py_ssize_t)
 
-    def __getitem__(self, Py_ssize_t index):
+    def __iter__(self):
         cdef const Py_ssize_t* ends = <const Py_ssize_t*>self.ends.data
-        cdef Py_ssize_t start
-        if not 0 <= index < self.count():
-            raise IndexError("there is no such record")
-        start = ends[index - 1] if index else 0
-        return PyBytes_FromStringAndSize(<const char*>self.values.data + start, ends[index] - start)
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t index
+        found = []
+        for index in range(self.count()):
+            found.append(PyBytes_FromStringAndSize(<const char*>self.values.data + start, ends[index] - start))
+            start = ends[index]
+        return iter(found)
 
     @property
     def size(self):

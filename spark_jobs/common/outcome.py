@@ -146,17 +146,11 @@ class _Waiting:
         self.offsets: list[int] = []
         self.size = 0
 
-    def add(self, values: list[bytes], offsets: Sequence[int], size: int) -> None:
+    def add(self, values: "list[bytes] | RowBlock", offsets: Sequence[int], size: int) -> None:
         """Take records whose values have ``size`` bytes together."""
         self.columns.add(values)
         self.offsets += offsets
         self.size += size
-
-    def add_block(self, block: "RowBlock", offset: int) -> None:
-        """Take the records of an event."""
-        self.columns.add_block(block)
-        self.offsets += [offset] * len(block)
-        self.size += block.size
 
     def take(self) -> tuple[pa.RecordBatch, list[int]]:
         """Give what waits as columns, and the raw offsets that it is made of."""
@@ -251,10 +245,8 @@ class PieceWriter:
             for _, value, offset, _ in part:
                 block = cast("RowBlock", value)
                 prefix = block.prefix if self._placed else block.prefix[:_PREFIX]
-                waiting = self._waiting_of(topic, prefix)
-                waiting.add_block(block, offset)
                 self._outcome.made_of([offset])
-                self._check_size(waiting, block.size)
+                self._wait(self._waiting_of(topic, prefix), block, [offset] * len(block), block.size)
 
     def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
@@ -262,7 +254,7 @@ class PieceWriter:
         self._outcome.made_of(offsets)
         keyed = self._placed and topic not in self._kinds
         if not keyed and all(map(bytes.startswith, values, repeat(values[0][:_PREFIX]))):
-            self._wait(self._waiting_of(topic, values[0][:_PREFIX]), values, offsets)
+            self._wait_each(self._waiting_of(topic, values[0][:_PREFIX]), values, offsets)
             return
         prefixes = [value[:_PREFIX] for value in values]
         if keyed:
@@ -272,7 +264,7 @@ class PieceWriter:
         for prefix in sorted(set(prefixes)):
             same = [one == prefix for one in prefixes]
             waiting = self._waiting_of(topic, prefix)
-            self._wait(waiting, list(compress(values, same)), list(compress(offsets, same)))
+            self._wait_each(waiting, list(compress(values, same)), list(compress(offsets, same)))
 
     def _waiting_of(self, topic: str, prefix: bytes) -> _Waiting:
         waiting = self._waiting.get((topic, prefix))
@@ -295,14 +287,15 @@ class PieceWriter:
         table = f"rows/{name}/schema={fingerprint}"
         return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", "ms"), key_names)
 
-    def _wait(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
-        size = sum(map(len, values))
-        waiting.add(values, offsets, size)
-        self._check_size(waiting, size)
+    def _wait_each(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
+        self._wait(waiting, values, offsets, sum(map(len, values)))
 
-    def _check_size(self, waiting: _Waiting, more: int) -> None:
-        """Write what waits where it is enough, now that there are so many bytes more."""
-        self._all += more
+    def _wait(
+        self, waiting: _Waiting, values: "list[bytes] | RowBlock", offsets: Sequence[int], size: int
+    ) -> None:
+        """Let records wait, whose values have ``size`` bytes; write those that wait once they are enough."""
+        waiting.add(values, offsets, size)
+        self._all += size
         if waiting.size >= _BYTES or len(waiting.offsets) >= _ROWS:
             self._flush(waiting)
         elif self._all >= _ALL_BYTES:
@@ -358,7 +351,7 @@ class PieceWriter:
                 waiting = self._events[branch] = _Waiting(
                     name, columns, ["context", "transaction"], ("header", "timestamp", "s")
                 )
-            self._wait(waiting, same, offsets)
+            self._wait_each(waiting, same, offsets)
 
 
 def _is_block(record: OutputRecord) -> bool:
