@@ -27,7 +27,7 @@ QUICK = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with the connectors; the JVM, and with it its jars, lives as long as the process."""
-    os.environ.update(spark_environment())
+    os.environ.update(spark_environment(archive=False))
     with spark_session("tests", "local[2]", SparkSettings(jars=connector_jars(iceberg=True))) as session:
         for name, value in QUICK.items():
             session.conf.set(name, value)

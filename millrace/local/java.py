@@ -20,6 +20,7 @@ from millrace.local.artifacts import cache_folder, made_folder, made_once, trust
 from millrace.local.errors import LocalError
 
 _VECTOR_MODULE = "jdk.incubator.vector"
+_NAMES_AN_ARCHIVE = re.compile("-XX:(SharedArchiveFile|ArchiveClassesAtExit)=")
 _ARCHIVES_KEPT = 4
 _WRITTEN_WITHIN_S = 300
 
@@ -162,17 +163,21 @@ def spark_environment(*, archive: bool = True) -> dict[str, str]:
     Java behind where it is interrupted while Java starts: ``JAVA_HOME`` is a folder whose ``bin/java`` drops
     that request, and ends with the process that has started it. Spark's launch scripts need a shell and the
     usual tools, so the system's own folders stand at the end of ``PATH``. Without ``archive`` Java writes no
-    :func:`class_archive`.
+    :func:`class_archive`. None is added where ``SPARK_SUBMIT_OPTS`` names one, as in such an environment:
+    Java does not start where it is to read and to write the same one.
     """
     java = find_java(17, 21)
     home = _home_for_spark(java)
     path = os.pathsep.join(filter(None, (os.environ.get("PATH"), "/usr/bin", "/bin")))
-    options = [f'"{option}"' for option in class_archive("spark", java, _spark_jars(), write=archive)]
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if not _NAMES_AN_ARCHIVE.search(options):
+        archived = class_archive("spark", java, _spark_jars(), write=archive)
+        options = " ".join([options, *(f'"{option}"' for option in archived)]).strip()
     return {
         **os.environ,
         "PATH": path,
         "JAVA_HOME": str(home),
-        "SPARK_SUBMIT_OPTS": " ".join([os.environ.get("SPARK_SUBMIT_OPTS", ""), *options]).strip(),
+        "SPARK_SUBMIT_OPTS": options,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -103,6 +103,17 @@ def test_an_archive_that_no_jvm_has_finished_is_written_by_another(tmp_path: Pat
     assert class_archive("x", java, java.home) == [quiet, option]
 
 
+def test_the_environment_of_spark_names_an_archive_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a process starts another one, when the archive that the first writes is finished."""
+    first = spark_environment()["SPARK_SUBMIT_OPTS"]
+    archive = Path(first.partition("-XX:ArchiveClassesAtExit=")[2].rstrip('"'))
+    archive.write_bytes(b"header")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", first)
+    assert spark_environment()["SPARK_SUBMIT_OPTS"] == first
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dx=1")
+    assert spark_environment()["SPARK_SUBMIT_OPTS"].startswith('-Dx=1 "-Xlog:')
+
+
 def test_old_archives_are_removed(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"jars-{number}").mkdir()
