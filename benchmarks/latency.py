@@ -28,6 +28,7 @@ from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.kafka import client
 from millrace.kafka.client import consumer_config
+from millrace.kafka.state import newest_offset
 from millrace.local import LocalStack
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
@@ -121,8 +122,7 @@ def _measure(
         stack_of.callback(consumer.close)
         while topic not in consumer.list_topics(timeout=10).topics:
             time.sleep(0.1)
-        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0))
-        consumer.assign([TopicPartition(topic, 0, high)])
+        consumer.assign([TopicPartition(topic, 0, newest_offset(kafka, topic))])
         since = time.time() + _WARM_UP_S
         while True:
             message = consumer.poll(2.0)
