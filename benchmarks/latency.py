@@ -38,6 +38,8 @@ _DATABASE = "latency"
 _CONNECTIONS = 4
 _WARM_UP_S = 5.0
 _DEBEZIUM = "debezium"
+_KAFKA_HEAP_MB = 1024
+"""All of it from the start, as Kafka's own start script has it: a small one is collected every second."""
 _LOW_LATENCY = {"poll.interval.ms": "10", "producer.override.linger.ms": "0"}
 
 SentAt = Callable[[bytes], int]
@@ -61,7 +63,9 @@ def main(rates: str, seconds: int, forms: str) -> None:
         "most ms",
         title="INSERT to consumer",
     )
-    with LocalStack(say=_CONSOLE.print) as stack:
+    stack = LocalStack(say=_CONSOLE.print)
+    stack.kafka.heap_mb = stack.kafka.initial_heap_mb = _KAFKA_HEAP_MB
+    with stack:
         stack.database.execute(f"CREATE DATABASE {_DATABASE}")
         for form in forms.split(","):
             stack.database.execute(

@@ -45,6 +45,7 @@ class Kafka(Component):
         self.nodes = nodes
         self.properties = dict(properties or {})
         self.heap_mb = heap_mb
+        self.initial_heap_mb = 128
         self.version = bundle("kafka").version
         self._port_count = 2 * nodes
         self._started_at: list[int] = []
@@ -119,7 +120,7 @@ class Kafka(Component):
                 continue
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
-            memory = (f"-Xmx{self.heap_mb}m", "-Xms128m")
+            memory = (f"-Xmx{self.heap_mb}m", f"-Xms{self.initial_heap_mb}m")
             options = (*_JAVA_OPTIONS, *memory, *class_archive("kafka", find_java(17, 21), fetch("kafka")))
             command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
