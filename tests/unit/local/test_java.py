@@ -17,6 +17,7 @@ def forget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find_java.cache_clear()
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)  # set where tests before these have started Spark
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
