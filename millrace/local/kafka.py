@@ -3,7 +3,7 @@
 import base64
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millrace.local.artifacts import bundle, cache_folder, fetch, made_once
@@ -45,7 +45,8 @@ class Kafka(Component):
         self.nodes = nodes
         self.properties = dict(properties or {})
         self.heap_mb = heap_mb
-        self.initial_heap_mb = 128
+        self.java_options: Sequence[str] = _JAVA_OPTIONS
+        """What Java is started with beside the heap, of which it may give other sizes."""
         self.version = bundle("kafka").version
         self._port_count = 2 * nodes
         self._started_at: list[int] = []
@@ -120,8 +121,12 @@ class Kafka(Component):
                 continue
             log = self._log_file(node)
             self._started_at[node] = log.stat().st_size if log.exists() else 0
-            memory = (f"-Xmx{self.heap_mb}m", f"-Xms{self.initial_heap_mb}m")
-            options = (*_JAVA_OPTIONS, *memory, *class_archive("kafka", find_java(17, 21), fetch("kafka")))
+            memory = (f"-Xmx{self.heap_mb}m", "-Xms128m")
+            options = (
+                *memory,
+                *self.java_options,
+                *class_archive("kafka", find_java(17, 21), fetch("kafka")),
+            )
             command = self._java(*options, "kafka.Kafka", str(self._settings_file(node)))
             process = Process(f"kafka node {node}", command, log=log)
             self.processes[node : node + 1] = [process]
