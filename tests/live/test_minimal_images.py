@@ -141,7 +141,7 @@ def test_completed_rows_are_those_of_the_tables(world: RowsWorld, tmp_path: Path
             assert changed[number].timestamp() == float(stamp)
     logs = world.folder.glob("*.log")
     events = [json.loads(line) for log in logs for line in log.read_text().splitlines() if line[:1] == "{"]
-    learnt = [event for event in events if event["event"].startswith("learning rows")]
+    learnt = [event for event in events if event["event"].startswith("reading rows from events")]
     assert len(learnt) >= 3, "the store was never behind"
 
 
