@@ -37,6 +37,8 @@ _CONSOLE = Console(width=120)
 _DATABASE = "latency"
 _CONNECTIONS = 4
 _WARM_UP_S = 30.0
+"""Rows of the first seconds, in which Java compiles what Kafka runs, are not counted."""
+
 _DEBEZIUM = "debezium"
 _KAFKAS_JAVA = (
     "-Xmx1G",
