@@ -45,10 +45,18 @@ PREFIX = 5
 
 @pytest.fixture(scope="module")
 def world(
-    kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    kafka: Kafka,
+    registry: Registry,
+    mysql: MySQL,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RowsWorld]:
-    """A source whose log has most of what makes rows hard to find, published by the services."""
-    world = RowsWorld(kafka, registry, mysql, "reprocess-job", tmp_path_factory.mktemp("services"))
+    """A source whose log has most of what makes rows hard to find, published by the services.
+
+    Each module that uses it has its own: both may run on one Kafka.
+    """
+    source = request.path.stem.removeprefix("test_").replace("_", "-")
+    world = RowsWorld(kafka, registry, mysql, source, tmp_path_factory.mktemp("services"))
     with world.with_database():
         with world.services("reader", "decoder", "rowmapper"):
             world.wait_for_start()
