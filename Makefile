@@ -86,7 +86,8 @@ memory: $(KERNEL) ## Measure the peak memory of the services on what is largest,
 local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)
 
-generate: $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, the kernel's enums
+generate: $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, enums
+	@$(BIN)/python tools/generate_event_types.py $(ARGS)
 	@$(BIN)/python docs/generate.py $(ARGS)
 
 # Of Python alone: coverage does not see into the kernel.

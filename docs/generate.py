@@ -3,7 +3,8 @@
 ``make generate`` fills what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->`` in the files
 below (``# generated: NAME`` and ``# end`` in code), and writes the schema BinlogEvent and the help of the
 Spark jobs for where Spark is not installed. With ``--check`` it writes nothing, and fails where a file is
-stale; a test does that. Character sets and collations come from running servers: ``tools/generate_*.py``.
+stale; a test does that. ``tools/generate_event_types.py`` runs before: it writes EventType, which this
+script imports. Character sets and collations come from running servers: ``tools/generate_*.py``.
 """  # noqa: INP001 - a script beside the pages, no package
 
 import argparse

@@ -2,15 +2,16 @@
 
 ::
 
-    @event(EventType.ROTATE_EVENT, role=Role.BETWEEN)
+    @event(4, role=Role.BETWEEN)
     class RotateEvent(Event):
         "The log ends here; the next one follows."
 
         position: U64 = post_header()
         new_log_ident: RestText = body()
 
-``role`` is what the event is to its transaction (:mod:`millrace.binlog.grammar`). From the declaration follow
-the frozen slotted class, the decoder, the encoder, the Avro record and the row in ``docs/events.md``.
+4 is its type code. ``role`` is what the event is to its transaction (:mod:`millrace.binlog.grammar`). From
+the declaration follow the frozen slotted class, the decoder, the encoder, the Avro record, the row in
+``docs/events.md``, and ``EventType.ROTATE_EVENT``, which ``make generate`` writes.
 
 A post-header has the length that the log's format description gives. ``post_header_lengths`` lists the
 lengths for which a layout is known; a longer one than these has its excess kept beside the event (see
@@ -258,7 +259,7 @@ def abstract_event(declared: type[C]) -> type[C]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(post_header, body))
 def event(
-    event_type: EventType,
+    code: int,
     *,
     role: Role,
     post_header_lengths: tuple[int, ...] = (),
@@ -267,6 +268,7 @@ def event(
     """Declare the event of a type code; see the module's docstring."""
 
     def declare(declared: type[E]) -> type[E]:
+        event_type = EventType(code)  # its members are written by: make generate
         event_class = value(declared)
         event_class.event_type, event_class.role = event_type, role
         lengths = post_header_lengths or (_post_header_size(event_class),)

@@ -6,7 +6,7 @@ MySQL uses them for another layout: ``MARIADB_GTID_EVENT`` and ``MARIADB_GTID_LI
 ``sql/log_event.h`` of both servers.
 """
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum, IntFlag, unique
 
 __all__ = [
     "ChecksumAlgorithm",
@@ -20,8 +20,12 @@ __all__ = [
 ]
 
 
+@unique
 class EventType(IntEnum):
-    """Type code of an event, the fifth byte of its header."""
+    """Type code of an event, the fifth byte of its header.
+
+    ``tools/generate_event_types.py`` writes the members, from the declarations in ``binlog/events``.
+    """
 
     UNKNOWN_EVENT = 0
     START_EVENT_V3 = 1
@@ -66,7 +70,6 @@ class EventType(IntEnum):
     TRANSACTION_PAYLOAD_EVENT = 40
     HEARTBEAT_LOG_EVENT_V2 = 41
     GTID_TAGGED_LOG_EVENT = 42
-
     ANNOTATE_ROWS_EVENT = 160
     BINLOG_CHECKPOINT_EVENT = 161
     MARIADB_GTID_EVENT = 162

@@ -25,7 +25,7 @@ from millrace.binlog.fields import (
     read_lenenc,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import ChecksumAlgorithm, EventType
+from millrace.binlog.types import ChecksumAlgorithm
 
 __all__ = [
     "FormatDescriptionEvent",
@@ -57,7 +57,7 @@ class UnknownEvent(Event):
         return self.body
 
 
-@event(EventType.START_EVENT_V3, role=Role.START, post_header_lengths=(56,))
+@event(1, role=Role.START, post_header_lengths=(56,))
 class StartEventV3(Event):
     """First event of a log of MySQL 3.23 to 4.1."""
 
@@ -76,12 +76,12 @@ class StartEventV3(Event):
         return False
 
 
-@event(EventType.STOP_EVENT, role=Role.BETWEEN)
+@event(3, role=Role.BETWEEN)
 class StopEvent(Event):
     """The server was shut down, or a replica stopped; it has neither post-header nor body."""
 
 
-@event(EventType.ROTATE_EVENT, role=Role.BETWEEN, post_header_lengths=(0, 8))
+@event(4, role=Role.BETWEEN, post_header_lengths=(0, 8))
 class RotateEvent(Event):
     """The log continues in another file, at ``position`` (4 in a v1 log, which does not say it)."""
 
@@ -89,7 +89,7 @@ class RotateEvent(Event):
     new_log_ident: RestText = body()
 
 
-@event(EventType.SLAVE_EVENT, role=Role.BETWEEN)
+@event(7, role=Role.BETWEEN)
 class SlaveEvent(Event):
     """Declared by MySQL 4.0 and 4.1 and never written by any of them."""
 
@@ -116,7 +116,7 @@ def has_checksum_algorithm(server_version: str) -> bool:
     return tuple(map(int, match.groups())) >= first
 
 
-@event(EventType.FORMAT_DESCRIPTION_EVENT, role=Role.START, post_header_lengths=(57,))
+@event(15, role=Role.START, post_header_lengths=(57,))
 class FormatDescriptionEvent(Event):
     """First event of a log since MySQL 5.0: which server wrote it and in what format.
 
@@ -189,7 +189,7 @@ class FormatDescriptionEvent(Event):
         )
 
 
-@event(EventType.INCIDENT_EVENT, role=Role.INCIDENT)
+@event(26, role=Role.INCIDENT)
 class IncidentEvent(Event):
     """Something went wrong on the origin: events may be missing (``incident`` 1 is LOST_EVENTS)."""
 
@@ -200,7 +200,7 @@ class IncidentEvent(Event):
 _POSITION_SIZE = 8
 
 
-@event(EventType.HEARTBEAT_LOG_EVENT, role=Role.BETWEEN, post_header_lengths=(0,))
+@event(27, role=Role.BETWEEN, post_header_lengths=(0,))
 class HeartbeatLogEvent(Event):
     """The source is alive and stands at the header's next_position of this file; never in a file itself.
 
@@ -228,7 +228,7 @@ class HeartbeatLogEvent(Event):
         return written
 
 
-@event(EventType.IGNORABLE_LOG_EVENT, role=Role.PART)
+@event(28, role=Role.PART)
 class IgnorableLogEvent(Event):
     """An event that a reader that does not know it may ignore."""
 
@@ -238,7 +238,7 @@ class IgnorableLogEvent(Event):
 _LOG_FILENAME, _LOG_POSITION = 1, 2
 
 
-@event(EventType.HEARTBEAT_LOG_EVENT_V2, role=Role.BETWEEN, post_header_lengths=(0,))
+@event(41, role=Role.BETWEEN, post_header_lengths=(0,))
 class HeartbeatLogEventV2(Event):
     """A heartbeat with a 64-bit position (MySQL 8.0.26 on): type, length, value; 0 ends the list.
 

@@ -19,7 +19,6 @@ from millrace.binlog.fields import (
     SizedBytes16,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType
 
 __all__ = [
     "CertificationItem",
@@ -36,7 +35,7 @@ class WriteSetItem:
     value: SizedBytes16 = item()
 
 
-@event(EventType.TRANSACTION_CONTEXT_EVENT, role=Role.BETWEEN)
+@event(36, role=Role.BETWEEN)
 class TransactionContextEvent(Event):
     """What a member must know to certify a transaction."""
 
@@ -60,7 +59,7 @@ class CertificationItem:
     value: Bytes32 = item()
 
 
-@event(EventType.VIEW_CHANGE_EVENT, role=Role.PART, post_header_lengths=(52,))
+@event(37, role=Role.PART, post_header_lengths=(52,))
 class ViewChangeEvent(Event):
     """The membership of the group changed; ``view_id`` takes 40 bytes, filled up with zeros."""
 

@@ -42,7 +42,6 @@ from millrace.binlog.fields import (
 )
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import EventHeader
-from millrace.binlog.types import EventType
 
 __all__ = [
     "AnonymousGtidLogEvent",
@@ -131,12 +130,12 @@ class GtidEvent(TransactionIdEvent):
         return self.gtid
 
 
-@event(EventType.GTID_LOG_EVENT, role=Role.GTID, post_header_lengths=(25, 42))
+@event(33, role=Role.GTID, post_header_lengths=(25, 42))
 class GtidLogEvent(GtidEvent):
     """The transaction that follows has this identifier."""
 
 
-@event(EventType.ANONYMOUS_GTID_LOG_EVENT, role=Role.ANONYMOUS_GTID, post_header_lengths=(25, 42))
+@event(34, role=Role.ANONYMOUS_GTID, post_header_lengths=(25, 42))
 class AnonymousGtidLogEvent(GtidEvent):
     """The transaction that follows has no identifier."""
 
@@ -164,7 +163,7 @@ class GtidSetEntry:
 _UNTAGGED, _TAGGED = 0, 1
 
 
-@event(EventType.PREVIOUS_GTIDS_LOG_EVENT, role=Role.BETWEEN, post_header_lengths=(0,))
+@event(35, role=Role.BETWEEN, post_header_lengths=(0,))
 class PreviousGtidsLogEvent(Event):
     """All identifiers in the logs before this one.
 
@@ -270,7 +269,7 @@ _SIGNED = frozenset({2, 4, 5})
 _REQUIRED = frozenset({0, 1, 2, 3})
 
 
-@event(EventType.GTID_TAGGED_LOG_EVENT, role=Role.GTID, post_header_lengths=(0,))
+@event(42, role=Role.GTID, post_header_lengths=(0,))
 class GtidTaggedLogEvent(TransactionIdEvent):
     """Which transaction follows, with a tag (MySQL 8.3): the fields of GTID_LOG_EVENT in another format.
 

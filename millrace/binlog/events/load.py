@@ -26,7 +26,6 @@ from millrace.binlog.fields import (
     encode_text,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType
 
 __all__ = [
     "AppendBlockEvent",
@@ -42,7 +41,7 @@ __all__ = [
 ]
 
 
-@event(EventType.APPEND_BLOCK_EVENT, role=Role.SETTING)
+@event(9, role=Role.SETTING)
 class AppendBlockEvent(Event):
     """A further block of a file."""
 
@@ -52,21 +51,21 @@ class AppendBlockEvent(Event):
     block_data: RestBytes = body()
 
 
-@event(EventType.EXEC_LOAD_EVENT, role=Role.SINGLE)
+@event(10, role=Role.SINGLE)
 class ExecLoadEvent(Event):
     """The file is complete and is loaded as its CREATE_FILE said."""
 
     file_id: U32 = post_header()
 
 
-@event(EventType.DELETE_FILE_EVENT, role=Role.SINGLE)
+@event(11, role=Role.SINGLE)
 class DeleteFileEvent(Event):
     """The load failed on the origin; the file is dropped."""
 
     file_id: U32 = post_header()
 
 
-@event(EventType.BEGIN_LOAD_QUERY_EVENT, role=Role.SETTING)
+@event(17, role=Role.SETTING)
 class BeginLoadQueryEvent(Event):
     """The first block of a file."""
 
@@ -209,7 +208,7 @@ def _name(cursor: Cursor, size: int) -> str:
     return decode_text(name)
 
 
-@event(EventType.LOAD_EVENT, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
+@event(6, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
 class LoadEvent(LoadDataEvent):
     """LOAD DATA as MySQL 3.23 logged it: each option is one byte.
 
@@ -229,12 +228,12 @@ class LoadEvent(LoadDataEvent):
         return b"".join(self._options()) + bytes((self.opt_flags, self.empty_flags))
 
 
-@event(EventType.NEW_LOAD_EVENT, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
+@event(12, role=Role.SINGLE, post_header_lengths=(_LOAD_HEADER,))
 class NewLoadEvent(LoadDataEvent):
     """LOAD DATA with options of any length, without the file."""
 
 
-@event(EventType.CREATE_FILE_EVENT, role=Role.SETTING, post_header_lengths=(4,))
+@event(8, role=Role.SETTING, post_header_lengths=(4,))
 class CreateFileEvent(LoadDataEvent):
     """LOAD DATA with the first block of its file.
 

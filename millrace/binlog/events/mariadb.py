@@ -23,7 +23,6 @@ from millrace.binlog.events.gtid import TransactionIdEvent
 from millrace.binlog.fields import U8, U32, U64, Bytes12, NonZero8, RestBytes, Text32, truncated
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import EventHeader
-from millrace.binlog.types import EventType
 
 __all__ = [
     "BinlogCheckpointEvent",
@@ -65,7 +64,7 @@ _XA = MariadbGtidFlag.PREPARED_XA | MariadbGtidFlag.COMPLETED_XA
 _ALTER_ENDS = MariadbGtidExtraFlag.COMMIT_ALTER | MariadbGtidExtraFlag.ROLLBACK_ALTER
 
 
-@event(EventType.BINLOG_CHECKPOINT_EVENT, role=Role.BETWEEN, post_header_lengths=(4,))
+@event(161, role=Role.BETWEEN, post_header_lengths=(4,))
 class BinlogCheckpointEvent(Event):
     """Crash recovery needs no log older than this one."""
 
@@ -83,7 +82,7 @@ class MariadbXid:
     bqual: RestBytes = item()
 
 
-@event(EventType.MARIADB_GTID_EVENT, role=Role.GROUP_GTID, post_header_lengths=(19,))
+@event(162, role=Role.GROUP_GTID, post_header_lengths=(19,))
 class MariadbGtidEvent(TransactionIdEvent):
     """Which transaction (or, with STANDALONE, which single event) follows.
 
@@ -122,7 +121,7 @@ class GtidListEntry:
     seq_no: U64 = item()
 
 
-@event(EventType.MARIADB_GTID_LIST_EVENT, role=Role.BETWEEN, post_header_lengths=(4,))
+@event(163, role=Role.BETWEEN, post_header_lengths=(4,))
 class MariadbGtidListEvent(Event):
     """Where each domain stands at the start of this log.
 
@@ -152,7 +151,7 @@ class MariadbGtidListEvent(Event):
         return counted + write_structures(self.entries) + self.padding
 
 
-@event(EventType.START_ENCRYPTION_EVENT, role=Role.BETWEEN)
+@event(164, role=Role.BETWEEN)
 class StartEncryptionEvent(Event):
     """Everything after this event is encrypted: see millrace.binlog.encryption.
 
@@ -164,7 +163,7 @@ class StartEncryptionEvent(Event):
     nonce: Bytes12 = body()
 
 
-@event(EventType.PARTIAL_ROW_DATA_EVENT, role=Role.PART, post_header_lengths=(9,))
+@event(172, role=Role.PART, post_header_lengths=(9,))
 class PartialRowDataEvent(Event):
     """A piece of a rows event that was too large for one packet (12.3 on): see millrace.binlog.fragments.
 

@@ -43,7 +43,6 @@ from millrace.binlog.fields import (
     truncated,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType
 
 __all__ = [
     "AnnotateRowsEvent",
@@ -272,7 +271,7 @@ class StatementEvent(Event):
         return decode_text(self.query)
 
 
-@event(EventType.QUERY_EVENT, role=Role.QUERY, post_header_lengths=(11, 13))
+@event(2, role=Role.QUERY, post_header_lengths=(11, 13))
 class QueryEvent(StatementEvent):
     """A statement that was run: DDL, transaction control, or a change logged as a statement."""
 
@@ -281,7 +280,7 @@ class QueryEvent(StatementEvent):
     query: RestBytes = body()
 
 
-@event(EventType.QUERY_COMPRESSED_EVENT, role=Role.QUERY, post_header_lengths=(13,))
+@event(165, role=Role.QUERY, post_header_lengths=(13,))
 class QueryCompressedEvent(StatementEvent):
     """A statement as MariaDB packs it; ``query`` unpacks it each time that it is asked for."""
 
@@ -313,7 +312,7 @@ class LoadDupHandling(IntEnum):
     LOAD_DUP_REPLACE = 2
 
 
-@event(EventType.EXECUTE_LOAD_QUERY_EVENT, role=Role.SINGLE, post_header_lengths=(26,))
+@event(18, role=Role.SINGLE, post_header_lengths=(26,))
 class ExecuteLoadQueryEvent(StatementEvent):
     """A LOAD DATA statement whose file came in BEGIN_LOAD_QUERY and APPEND_BLOCK events.
 
@@ -330,7 +329,7 @@ class ExecuteLoadQueryEvent(StatementEvent):
     query: RestBytes = body()
 
 
-@event(EventType.ROWS_QUERY_LOG_EVENT, role=Role.SETTING)
+@event(29, role=Role.SETTING)
 class RowsQueryLogEvent(Event):
     """The statement that led to the row events that follow.
 
@@ -343,7 +342,7 @@ class RowsQueryLogEvent(Event):
     query: RestBytes = body()
 
 
-@event(EventType.ANNOTATE_ROWS_EVENT, role=Role.SETTING)
+@event(160, role=Role.SETTING)
 class AnnotateRowsEvent(Event):
     """The statement that led to the row events that follow (MariaDB)."""
 

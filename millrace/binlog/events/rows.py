@@ -28,7 +28,7 @@ from millrace.binlog.fields import (
     Text8Nul,
 )
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType, RowsFlag
+from millrace.binlog.types import RowsFlag
 
 __all__ = [
     "PLAIN_ROWS",
@@ -60,7 +60,7 @@ E = TypeVar("E", bound="RowsEvent")
 _STMT_END_F: Final = RowsFlag.STMT_END_F.value
 
 
-@event(EventType.TABLE_MAP_EVENT, role=Role.SETTING, post_header_lengths=(6, 8))
+@event(19, role=Role.SETTING, post_header_lengths=(6, 8))
 class TableMapEvent(Event):
     """Binds ``table_id`` to a table and the types of its columns, for the rows events of one statement.
 
@@ -197,11 +197,9 @@ class CompressedRowsEvent(RowsEvent):
         )
 
 
-def _rows_event(
-    event_type: EventType, operation: RowsOperation, *, version: int
-) -> Callable[[type[E]], type[E]]:
+def _rows_event(code: int, operation: RowsOperation, *, version: int) -> Callable[[type[E]], type[E]]:
     """Declare a rows event; from version 2 on the post-header has the size of ``extra_row_info``."""
-    declare = event(event_type, role=Role.ROWS, post_header_lengths=(10,) if version == 2 else (6, 8))
+    declare = event(code, role=Role.ROWS, post_header_lengths=(10,) if version == 2 else (6, 8))
 
     def declare_rows(declared: type[E]) -> type[E]:
         declared.operation, declared.version = operation, version
@@ -210,17 +208,17 @@ def _rows_event(
     return declare_rows
 
 
-@_rows_event(EventType.PRE_GA_WRITE_ROWS_EVENT, RowsOperation.WRITE, version=0)
+@_rows_event(20, RowsOperation.WRITE, version=0)
 class PreGaWriteRowsEvent(PlainRowsEvent):
     """Rows written, in MySQL 5.1.5 to 5.1.17."""
 
 
-@_rows_event(EventType.PRE_GA_DELETE_ROWS_EVENT, RowsOperation.DELETE, version=0)
+@_rows_event(22, RowsOperation.DELETE, version=0)
 class PreGaDeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, in MySQL 5.1.5 to 5.1.17."""
 
 
-@_rows_event(EventType.PRE_GA_UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=0)
+@_rows_event(21, RowsOperation.UPDATE, version=0)
 class PreGaUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, in MySQL 5.1.5 to 5.1.17.
 
@@ -251,67 +249,67 @@ class PreGaUpdateRowsEvent(PlainRowsEvent):
         ).encode_fields(post_header_length)
 
 
-@_rows_event(EventType.WRITE_ROWS_EVENT_V1, RowsOperation.WRITE, version=1)
+@_rows_event(23, RowsOperation.WRITE, version=1)
 class WriteRowsEventV1(PlainRowsEvent):
     """Rows written, version 1."""
 
 
-@_rows_event(EventType.UPDATE_ROWS_EVENT_V1, RowsOperation.UPDATE, version=1)
+@_rows_event(24, RowsOperation.UPDATE, version=1)
 class UpdateRowsEventV1(PlainRowsEvent):
     """Rows updated, version 1."""
 
 
-@_rows_event(EventType.DELETE_ROWS_EVENT_V1, RowsOperation.DELETE, version=1)
+@_rows_event(25, RowsOperation.DELETE, version=1)
 class DeleteRowsEventV1(PlainRowsEvent):
     """Rows deleted, version 1."""
 
 
-@_rows_event(EventType.WRITE_ROWS_EVENT, RowsOperation.WRITE, version=2)
+@_rows_event(30, RowsOperation.WRITE, version=2)
 class WriteRowsEvent(PlainRowsEvent):
     """Rows written, version 2."""
 
 
-@_rows_event(EventType.UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=2)
+@_rows_event(31, RowsOperation.UPDATE, version=2)
 class UpdateRowsEvent(PlainRowsEvent):
     """Rows updated, version 2."""
 
 
-@_rows_event(EventType.DELETE_ROWS_EVENT, RowsOperation.DELETE, version=2)
+@_rows_event(32, RowsOperation.DELETE, version=2)
 class DeleteRowsEvent(PlainRowsEvent):
     """Rows deleted, version 2."""
 
 
-@_rows_event(EventType.PARTIAL_UPDATE_ROWS_EVENT, RowsOperation.UPDATE, version=2)
+@_rows_event(39, RowsOperation.UPDATE, version=2)
 class PartialUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, where an after image may hold JSON columns as differences from the before image."""
 
 
-@_rows_event(EventType.WRITE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.WRITE, version=1)
+@_rows_event(166, RowsOperation.WRITE, version=1)
 class WriteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows written, version 1, compressed (MariaDB)."""
 
 
-@_rows_event(EventType.UPDATE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.UPDATE, version=1)
+@_rows_event(167, RowsOperation.UPDATE, version=1)
 class UpdateRowsCompressedEventV1(CompressedRowsEvent):
     """Rows updated, version 1, compressed (MariaDB)."""
 
 
-@_rows_event(EventType.DELETE_ROWS_COMPRESSED_EVENT_V1, RowsOperation.DELETE, version=1)
+@_rows_event(168, RowsOperation.DELETE, version=1)
 class DeleteRowsCompressedEventV1(CompressedRowsEvent):
     """Rows deleted, version 1, compressed (MariaDB)."""
 
 
-@_rows_event(EventType.WRITE_ROWS_COMPRESSED_EVENT, RowsOperation.WRITE, version=2)
+@_rows_event(169, RowsOperation.WRITE, version=2)
 class WriteRowsCompressedEvent(CompressedRowsEvent):
     """Rows written, version 2, compressed (MariaDB)."""
 
 
-@_rows_event(EventType.UPDATE_ROWS_COMPRESSED_EVENT, RowsOperation.UPDATE, version=2)
+@_rows_event(170, RowsOperation.UPDATE, version=2)
 class UpdateRowsCompressedEvent(CompressedRowsEvent):
     """Rows updated, version 2, compressed (MariaDB)."""
 
 
-@_rows_event(EventType.DELETE_ROWS_COMPRESSED_EVENT, RowsOperation.DELETE, version=2)
+@_rows_event(171, RowsOperation.DELETE, version=2)
 class DeleteRowsCompressedEvent(CompressedRowsEvent):
     """Rows deleted, version 2, compressed (MariaDB)."""
 

@@ -9,7 +9,6 @@ from enum import IntEnum
 from millrace.binlog.declaration import Event, When, body, event
 from millrace.binlog.fields import U8, U32, U64, Bytes32, Text32
 from millrace.binlog.grammar import Role
-from millrace.binlog.types import EventType
 
 __all__ = [
     "IntvarEvent",
@@ -19,7 +18,7 @@ __all__ = [
 ]
 
 
-@event(EventType.INTVAR_EVENT, role=Role.SETTING)
+@event(5, role=Role.SETTING)
 class IntvarEvent(Event):
     """A number that the next statement uses: ``type`` 1 is LAST_INSERT_ID, 2 is INSERT_ID."""
 
@@ -27,7 +26,7 @@ class IntvarEvent(Event):
     value: U64 = body()
 
 
-@event(EventType.RAND_EVENT, role=Role.SETTING)
+@event(13, role=Role.SETTING)
 class RandEvent(Event):
     """The two seeds of RAND() in the next statement."""
 
@@ -51,7 +50,7 @@ class ItemResult(IntEnum):
 _UNSIGNED_F = 1
 
 
-@event(EventType.USER_VAR_EVENT, role=Role.SETTING, post_header_lengths=(0,))
+@event(14, role=Role.SETTING, post_header_lengths=(0,))
 class UserVarEvent(Event):
     """A user variable that the next statement reads.
 

@@ -24,7 +24,7 @@ from millrace.binlog.fields import U8, U32, U64, Lenenc, RestBytes, pack_lenenc,
 from millrace.binlog.grammar import Role
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.inflate import MAX_UNPACKED
-from millrace.binlog.types import CompressionType, EventType
+from millrace.binlog.types import CompressionType
 
 __all__ = [
     "PayloadField",
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 
-@event(EventType.XID_EVENT, role=Role.COMMIT)
+@event(16, role=Role.COMMIT)
 class XidEvent(Event):
     """Commit of a transaction in a transactional engine; ``xid`` is its number there."""
 
     xid: U64 = body()
 
 
-@event(EventType.XA_PREPARE_LOG_EVENT, role=Role.PREPARE, post_header_lengths=(0,))
+@event(38, role=Role.PREPARE, post_header_lengths=(0,))
 class XaPrepareLogEvent(Event):
     """An XA transaction is prepared (or, with ``one_phase``, committed) under this name.
 
@@ -69,7 +69,7 @@ _END_MARK, _SIZE, _COMPRESSION, _UNCOMPRESSED_SIZE = range(4)
 _PIECE = 1 << 18
 
 
-@event(EventType.TRANSACTION_PAYLOAD_EVENT, role=Role.PAYLOAD, post_header_lengths=(0,), extensible=False)
+@event(40, role=Role.PAYLOAD, post_header_lengths=(0,), extensible=False)
 class TransactionPayloadEvent(Event):
     """The events of a whole transaction, compressed together.
 

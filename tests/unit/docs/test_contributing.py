@@ -86,20 +86,20 @@ def run(copy: Path, *arguments: str, **environment: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The code with the types of CONTRIBUTING.md."""
     copy = tmp_path_factory.mktemp("copy")
-    for part in ("millrace", "schemas", "tests/unit/binlog", "tests/unit/rowmapper"):
+    for part in ("millrace", "schemas", "tests/unit/binlog", "tests/unit/rowmapper", "tools"):
         shutil.copytree(PROJECT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("docs/columns.py", "tests/stages.py"):
         (copy / file).parent.mkdir(exist_ok=True)
         shutil.copy(PROJECT / file, copy / file)
     page = (PROJECT / "CONTRIBUTING.md").read_text("utf-8")
-    event_code, event, column_code, column = re.findall(r"(?s)```python\n(.*?)```", page)
+    event, column_code, column = re.findall(r"(?s)```python\n(.*?)```", page)
     binlog = copy / "millrace" / "binlog"
-    insert(binlog / "types.py", "    PARTIAL_ROW_DATA_EVENT = 172\n", event_code)
     insert(binlog / "events" / "mariadb.py", "__all__ = [", '\n    "BackupMarkEvent",')
     insert(binlog / "columns" / "types.py", "    VARCHAR_COMPRESSED = 141\n", column_code)
     for family, declaration in (("events/mariadb.py", event), ("columns/numbers.py", column)):
         with (binlog / family).open("a", encoding="utf-8") as file:
             file.write(f"\n\n{declaration}")
+    run(copy, "tools/generate_event_types.py")
     return copy
 
 

@@ -49,6 +49,8 @@ def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
         if generator.generated(page, names) != (PROJECT / page).read_text()
     ]
     assert stale == [], "run: make generate"
+    event_types = load_script("tools/generate_event_types.py")
+    assert event_types.generated() == event_types.TYPES.read_text(), "run: make generate"
 
 
 def test_values_of_the_chart_are_described_as_their_settings_are(generator: ModuleType) -> None:
