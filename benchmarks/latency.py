@@ -41,15 +41,18 @@ _WARM_UP_S = 30.0
 
 _DEBEZIUM = "debezium"
 _KAFKAS_JAVA = (
-    "-Xmx1G",
-    "-Xms1G",
+    "-Xmx6g",
+    "-Xms6g",
+    "-XX:MetaspaceSize=96m",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:G1HeapRegionSize=16M",
+    "-XX:MinMetaspaceFreeRatio=50",
+    "-XX:MaxMetaspaceFreeRatio=80",
     "-XX:+ExplicitGCInvokesConcurrent",
-    "-XX:MaxInlineLevel=15",
 )
-"""The options of Java in Kafka's own start script: those of the local stack are for a small memory."""
+"""Kafka's documentation has them as typical. Those of the local stack are for a small memory."""
 
 _LOW_LATENCY = {"poll.interval.ms": "10", "producer.override.linger.ms": "0"}
 

@@ -326,6 +326,10 @@ class Committer(Generic[S]):
         if wait:
             ended()
 
+    def wait_to_begin(self) -> None:
+        """Wait until the next transaction can begin: what comes meanwhile is in it."""
+        self._producer.wait_to_begin()
+
     def _note_committed(self, offsets: Sequence[int | None]) -> None:
         for committer, offset in zip(self._together, offsets, strict=True):
             committer._guard.look()
@@ -452,6 +456,7 @@ def run_stage(
                 # What was read and gave no output is done as well, which others see by the state alone.
                 if committer.pending or committer.moved:
                     committer.commit()
+                    committer.wait_to_begin()
                     continue
                 committer.idle()
                 reader.tell_lag_tools()

@@ -284,12 +284,16 @@ class TransactionalProducer:
         policy = self._policy
         return max(self._records / policy.records, self._bytes / policy.bytes) / len(self._states)
 
+    def wait_to_begin(self) -> None:
+        """Wait until the next transaction can begin: what comes meanwhile is in it."""
+        time.sleep(max(0.0, self._ended + _ENDING_S - time.monotonic()))
+
     def begin(self) -> None:
         """Open a transaction unless one is."""
         if self._in_transaction and self._given_up:
             raise StopRequestedError
         if not self._in_transaction:
-            time.sleep(max(0.0, self._ended + _ENDING_S - time.monotonic()))
+            self.wait_to_begin()
             try:
                 self._producer.begin_transaction()
             except KafkaException as exception:

@@ -45,6 +45,10 @@ _IDLE_WAIT_S: Final = 0.5
 _OPEN_WAIT_S: Final = 0.05
 """How long to wait for more while a source's transaction is coming in."""
 
+_FEW_EVENTS: Final = 100
+_FEW_BYTES: Final = 256 * 1024
+"""Less than this came in one read: the reader keeps up with the source, and commits at once."""
+
 _CONFIRMED_BY_SILENCE_S: Final = 1.0
 """A server that has not refused a position by now waits there for its next event."""
 
@@ -226,16 +230,18 @@ class _Loop:
         self._commit()
 
     def _carry(self) -> None:
-        committer = self._committer
+        wait_s = 0.0
         while not self._stop.is_set():
             self._health.beat()
-            pieces = self._source.read(0.0 if committer.pending else _IDLE_WAIT_S)
-            if not pieces:
-                self._pause()
-                if committer.pending:
-                    pieces = self._source.read(_OPEN_WAIT_S)
+            pieces = self._source.read(wait_s)
             if pieces:
                 self._take(pieces)
+            wait_s = 0.0
+            if len(pieces) < _FEW_EVENTS and sum(len(piece.data) for piece in pieces) < _FEW_BYTES:
+                self._pause()
+                self._source.settle()
+                self._committer.wait_to_begin()
+                wait_s = _OPEN_WAIT_S if self._committer.pending else _IDLE_WAIT_S
             if self._stage.confirmed:
                 self._has_read = True
                 self._backoff_s = _FIRST_BACKOFF_S
@@ -250,7 +256,7 @@ class _Loop:
                 committer.commit(wait=False)
 
     def _pause(self) -> None:
-        """Commit, as nothing more has come for now, unless a source's transaction is still coming."""
+        """Commit, as little or nothing has come for now, unless a source's transaction is still coming."""
         stage, committer = self._stage, self._committer
         if not stage.confirmed:
             if time.monotonic() - self._opened < _CONFIRMED_BY_SILENCE_S:
