@@ -239,7 +239,7 @@ class _Loop:
             wait_s = 0.0
             if len(pieces) < _FEW_EVENTS and sum(len(piece.data) for piece in pieces) < _FEW_BYTES:
                 self._pause()
-                self._source.settle()
+                self._source.settle()  # the server must not wait for what follows
                 self._committer.wait_to_begin()
                 wait_s = _OPEN_WAIT_S if self._committer.pending else _IDLE_WAIT_S
             if self._stage.confirmed:
