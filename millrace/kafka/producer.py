@@ -50,6 +50,9 @@ _OPEN_S: Final = 60.0
 _STEP_S: Final = 1.0
 """How long a call may take until we look whether we were told to stop."""
 
+_RIVAL_STEP_S: Final = 0.05
+"""The same where the id of a rival is taken."""
+
 _ROOM_MS: Final = 50
 """How long to wait for room until we look whether we were told to stop."""
 
@@ -183,8 +186,8 @@ class TransactionalProducer:
         """
         if again and self.is_taken_over():
             raise self.fenced()
-        self._until_done("taking over", _OPEN_S, self._producer.init_transactions)
-        rivals = {rival: self._take_id(rival) for rival in _RIVALS.get(self._service, ())}
+        self._take_id(self._producer)
+        rivals = {rival: self._take_over(rival) for rival in _RIVALS.get(self._service, ())}
         self._end_forgotten(rivals)
         return self._stored()
 
@@ -195,12 +198,26 @@ class TransactionalProducer:
     def _has_others(self, states: Iterable[StoredState | None]) -> bool:
         return any(state and state.owner != self._owner for state in states)
 
-    def _take_id(self, rival: str) -> client.Producer:
-        """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
+    def _take_id(self, producer: client.Producer, step_s: float = _STEP_S) -> None:
+        """Have a producer take its id, which ends the transaction that another one with this id has open.
+
+        librdkafka asks for the coordinator again only after 500 ms where no broker was connected yet.
+        """
+        with contextlib.suppress(KafkaException):  # taking the id then says why
+            producer.list_topics(self._state_topic, client.CONNECT_S)
+        self._until_done("taking over", _OPEN_S, producer.init_transactions, step_s=step_s)
+
+    def _take_over(self, rival: str) -> client.Producer:
+        """Give a producer with the id of a rival, whose transaction, if one is open, is ended.
+
+        Where another process takes the same id, or a transaction must be ended first, librdkafka asks again
+        only after 500 ms; each call asks at once. A call while the answer to an earlier one is under way may
+        fence this very producer, which matters only where it is then used.
+        """
         config = producer_config(self._settings, transactional_id(rival, self._source))
         with translated("setting up the producer"):
             producer = client.Producer(config, logger=client.KAFKA_LOG)
-        self._until_done("taking over", _OPEN_S, producer.init_transactions)
+        self._take_id(producer, _RIVAL_STEP_S)
         return producer
 
     def _end_forgotten(self, rivals: Mapping[str, client.Producer]) -> None:
@@ -235,7 +252,7 @@ class TransactionalProducer:
                 # Another service that starts now has taken the id of ``run`` as well.
                 if time.monotonic() > deadline:
                     raise
-                left[rival] = self._take_id(rival)
+                left[rival] = self._take_over(rival)
 
     def _abort_in(self, topics: Sequence[str], producer: client.Producer) -> None:
         """Begin a transaction in topics and abort it."""
@@ -572,6 +589,8 @@ class TransactionalProducer:
         timeout_s: float,
         call: Callable[[float], object],
         wonder: Callable[[], None] = lambda: None,
+        *,
+        step_s: float = _STEP_S,
     ) -> None:
         """Repeat a call of the transaction's protocol while Kafka says that it may yet succeed."""
         began = wondered = time.monotonic()
@@ -579,7 +598,7 @@ class TransactionalProducer:
         waiting = False
         while True:
             try:
-                call(_STEP_S)
+                call(step_s)
             except KafkaException as exception:
                 now = time.monotonic()
                 if self._stop.is_set() and told_to_stop is None:
