@@ -210,9 +210,8 @@ class TransactionalProducer:
     def _take_over(self, rival: str) -> client.Producer:
         """Give a producer with the id of a rival, whose transaction, if one is open, is ended.
 
-        Where another process takes the same id, or a transaction must be ended first, librdkafka asks again
-        only after 500 ms; each call asks at once. A call while the answer to an earlier one is under way may
-        fence this very producer, which matters only where it is then used.
+        All services that start together take the id of ``millrace run``. One that Kafka refuses meanwhile
+        asks again after 500 ms, or at once where it is called again.
         """
         config = producer_config(self._settings, transactional_id(rival, self._source))
         with translated("setting up the producer"):
