@@ -101,6 +101,8 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     if conf.get("spark.master", "").startswith("local"):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+        # What workers print is seen by whoever runs the job.
+        conf.setIfMissing("spark.python.daemon.module", "spark_jobs.common.worker_daemon")
     if settings.jars:
         conf.setIfMissing("spark.jars", settings.jars)
     return conf

@@ -49,6 +49,12 @@ def test_without_limits_all_cores_and_a_heap_of_1_gib_are_used() -> None:
     assert conf.get("spark.driver.memory") == "1024m"
 
 
+def test_what_workers_print_on_this_machine_is_for_whoever_runs_the_job() -> None:
+    name = "spark.python.daemon.module"
+    assert _conf(None, SparkSettings()).get(name) == "spark_jobs.common.worker_daemon"
+    assert _conf("spark://master:7077", SparkSettings()).get(name) is None
+
+
 def test_another_master_keeps_the_heap_of_the_driver() -> None:
     conf = _conf("spark://master:7077", SparkSettings(cores=3, memory_mib=4096))
     assert conf.get("spark.master") == "spark://master:7077"
