@@ -6,8 +6,8 @@ again. The time is measured from the start of the process, or from SIGKILL, to t
 the row topic that was written after it. The phases are those of the last start of each service, in seconds
 from the start of the process (:mod:`benchmarks.phases`).
 
-Before the first start the cluster has had a transaction: with its first one Kafka makes a topic of its own,
-and a client that is refused meanwhile asks again after 500 ms.
+Before the first start the cluster has had a transactional producer: for its first one Kafka makes a topic of
+its own, and a client that is refused meanwhile asks again after 500 ms.
 """
 
 import os
@@ -67,6 +67,8 @@ def main(rounds: int) -> None:
         _Follower(stack.kafka.bootstrap_servers) as follower,
         ExitStack() as running,
     ):
+        kafka = KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers)  # type: ignore[call-arg]
+        Producer(producer_config(kafka, "bench"), logger=KAFKA_LOG).init_transactions(_GIVE_UP_S)
         services = _Services(stack, Path(folder))
         running.callback(services.stop)
         before, since = cpu_time(), time.monotonic()
@@ -186,7 +188,6 @@ class _Follower:
     def __init__(self, bootstrap_servers: str) -> None:
         self.newest = 0
         self._settings = KafkaSettings(bootstrap_servers=bootstrap_servers)  # type: ignore[call-arg]
-        Producer(producer_config(self._settings, "bench"), logger=KAFKA_LOG).init_transactions(_GIVE_UP_S)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
