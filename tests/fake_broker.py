@@ -252,18 +252,14 @@ class FakeProducer:
         self._broker = broker
         self._id = config["transactional.id"]
         self._links = _Links(broker, config)
-        self._connected = False
         self._epoch = -1
         self._sent: list[tuple[str, dict[str, Any]]] = []
         self._begun = False
         self.dead = False
         """Whether its process has crashed: what the process does on its way out no longer reaches Kafka."""
 
-    def list_topics(self, _name: str, _timeout: float) -> None:
-        self._connected = True
-
-    def init_transactions(self, _timeout: float) -> None:
-        assert self._connected, "a client that is not connected looks for its coordinator for 500 ms"
+    def init_transactions(self, timeout: float) -> None:
+        assert timeout < 0.5, "by itself the client asks again after 500 ms, when called again at once"
         broker = self._broker
         broker.call()
         if self._id in broker.open:

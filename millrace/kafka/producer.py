@@ -50,8 +50,8 @@ _OPEN_S: Final = 60.0
 _STEP_S: Final = 1.0
 """How long a call may take until we look whether we were told to stop."""
 
-_RIVAL_STEP_S: Final = 0.05
-"""The same where the id of a rival is taken."""
+_TAKING_STEP_S: Final = 0.05
+"""The same where an id is taken: by itself librdkafka asks again after 500 ms, when called again at once."""
 
 _ROOM_MS: Final = 50
 """How long to wait for room until we look whether we were told to stop."""
@@ -198,25 +198,20 @@ class TransactionalProducer:
     def _has_others(self, states: Iterable[StoredState | None]) -> bool:
         return any(state and state.owner != self._owner for state in states)
 
-    def _take_id(self, producer: client.Producer, step_s: float = _STEP_S) -> None:
+    def _take_id(self, producer: client.Producer) -> None:
         """Have a producer take its id, which ends the transaction that another one with this id has open.
 
-        librdkafka asks for the coordinator again only after 500 ms where no broker was connected yet.
+        There is nothing to take it from before a broker is connected, and Kafka refuses it while it ends that
+        transaction, or while another process takes the id, as all services do with that of ``millrace run``.
         """
-        with contextlib.suppress(KafkaException):  # taking the id then says why
-            producer.list_topics(self._state_topic, client.CONNECT_S)
-        self._until_done("taking over", _OPEN_S, producer.init_transactions, step_s=step_s)
+        self._until_done("taking over", _OPEN_S, producer.init_transactions, step_s=_TAKING_STEP_S)
 
     def _take_over(self, rival: str) -> client.Producer:
-        """Give a producer with the id of a rival, whose transaction, if one is open, is ended.
-
-        All services that start together take the id of ``millrace run``. One that Kafka refuses meanwhile
-        asks again after 500 ms, or at once where it is called again.
-        """
+        """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
         config = producer_config(self._settings, transactional_id(rival, self._source))
         with translated("setting up the producer"):
             producer = client.Producer(config, logger=client.KAFKA_LOG)
-        self._take_id(producer, _RIVAL_STEP_S)
+        self._take_id(producer)
         return producer
 
     def _end_forgotten(self, rivals: Mapping[str, client.Producer]) -> None:

@@ -484,8 +484,7 @@ def test_services_that_start_together(tmp_path: Path) -> None:
 
     def take_id(broker: Broker, name: str) -> FakeProducer:
         producer = FakeProducer(broker, {"transactional.id": transactional_id(name, SOURCE)})
-        producer.list_topics(TOPICS.state, 1)
-        producer.init_transactions(1)
+        producer.init_transactions(0.1)
         return producer
 
     def leave_open(broker: Broker, call: int) -> None:
