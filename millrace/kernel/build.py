@@ -16,7 +16,8 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -76,31 +77,36 @@ def build(names: Sequence[str] = (), *, force: bool = False) -> int:
     ``names`` are those of the modules; none means all.
     """
     wanted = [source for source in sources() if not names or source.stem in names]
-    stale = [source for source in wanted if force or not _is_current(source)]
-    if stale:
-        _require_tools()
-    for source in stale:
-        began = time.monotonic()
-        print(f"building the kernel: {source.stem}", flush=True)  # noqa: T201 - a command
-        _build_one(source, target_of(source))
-        print(f"  {time.monotonic() - began:.0f} s")  # noqa: T201 - a command
+    stale = {source: target_of(source) for source in wanted if force or not _is_current(source)}
+    for name, seconds in _build_all(stale):
+        print(f"built the kernel: {name}, {seconds:.0f} s", flush=True)  # noqa: T201 - a command
     return len(stale)
 
 
 def libraries(folder: Path) -> list[Path]:
     """Return the libraries of all modules: those in place that are current, else built into ``folder``."""
-    found = []
-    for source in sources():
-        target = target_of(source)
-        if not _is_current(source):
-            _require_tools()
-            target = folder / target.name
-            _build_one(source, target)
-        found.append(target)
-    return found
+    stale = {source: folder / target_of(source).name for source in sources() if not _is_current(source)}
+    for _ in _build_all(stale):
+        pass
+    return [stale.get(source, target_of(source)) for source in sources()]
 
 
-def _build_one(source: Path, target: Path) -> None:
+def _build_all(targets: Mapping[Path, Path]) -> Iterator[tuple[str, float]]:
+    """Build a library of each source, as many at once as there are cores; give names and seconds."""
+    if not targets:
+        return
+    _require_tools()
+    pool = ThreadPoolExecutor(os.cpu_count())
+    # The largest takes longest, and is not left to the end.
+    largest_first = sorted(targets, key=lambda source: -source.stat().st_size)
+    try:
+        yield from pool.map(_build_one, largest_first, [targets[source] for source in largest_first])
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _build_one(source: Path, target: Path) -> tuple[str, float]:
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
         translated, library = Path(folder) / f"{source.stem}.c", Path(folder) / target.name
         _run([sys.executable, "-m", "cython", *_CYTHON, "-o", str(translated), str(source)])
@@ -125,6 +131,7 @@ def _build_one(source: Path, target: Path) -> None:
             ]
         )
         library.replace(target)
+    return source.stem, time.monotonic() - began
 
 
 def _run(command: list[str]) -> None:

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,28 @@ def test_a_compiler_that_fails_is_said_in_one_line(
     assert build.main([]) == 1
     assert "broken.pyx:2:0" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["broken.pyx"]
+
+
+def test_modules_are_built_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("Cython")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.pyx").write_text("x = 1\n", "ascii")
+    both = threading.Barrier(2)
+    run = build._run
+
+    def run_beside(command: list[str]) -> None:
+        both.wait(60)
+        run(command)
+
+    monkeypatch.setattr(build, "_FOLDER", tmp_path)
+    monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(build, "_run", run_beside)
+    assert build.main([]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(", ")[0] for line in told] == ["built the kernel: one", "built the kernel: two"]
+    assert build.libraries(tmp_path / "none") == [build.target_of(source) for source in build.sources()]
 
 
 def test_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
