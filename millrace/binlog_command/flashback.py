@@ -50,7 +50,7 @@ from millrace.binlog.events import (
 from millrace.binlog.events.rows import PLAIN_ROWS
 from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages, Values
-from millrace.binlog.row_reader import RowReader
+from millrace.binlog.row_reader import RowReader, TableCache
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import TRANSACTION_CONTROL, Statement, StatementKind
 from millrace.binlog.transaction import TransactionEnd, TransactionStep
@@ -141,6 +141,7 @@ class FlashbackOutput:
         self._index = array("Q")
         self._prepared: dict[str, _Transaction] = {}
         self._readers: RowReader[object] = RowReader()
+        self._printers: TableCache[RowPrinter] = TableCache()
 
     def write(self, record: LogRecord) -> None:
         """Take a record; raises UserError for what cannot be undone."""
@@ -362,8 +363,12 @@ class FlashbackOutput:
     def _rows_text(self, table_map: TableMapEvent, event: PlainRowsEvent) -> None:
         """Write the rows of the new event as comments."""
         generation = generation_of("" if self._format is None else self._format.origin.version)
-        database = self._options.rewrite_db.name(table_map.database)
-        printer = RowPrinter(table_map, event, self._options.verbose, database, generation)
+        key = type(event), generation
+        printer = self._printers.get(table_map, key)
+        if printer is None:
+            database = self._options.rewrite_db.name(table_map.database)
+            printer = RowPrinter(table_map, event, self._options.verbose, database, generation)
+            self._printers.put(table_map, key, printer)
         text = Spool()
         printer.write(event.rows, text)
         for piece in text.take():

@@ -12,6 +12,7 @@ All text is bytes: strings go out as they came in.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from millrace.binlog.columns.column import ABSENT, Column
@@ -104,10 +105,12 @@ _QUOTE = b"'"
 _STRINGS = (quoted_bytes, _hex_quoted, _control_quoted)
 
 
-def _escape_of_byte(byte: bytes, generation: Generation) -> bytes:
-    """Give what stands for a byte of a string, nothing where that is the byte."""
-    written = _string_writer(generation)(byte)[1:-1]
-    return b"" if written == byte else written
+@cache
+def _escapes(generation: Generation) -> tuple[bytes, ...]:
+    """Give what stands for each byte of a string, nothing where that is the byte."""
+    quoted = _string_writer(generation)
+    written = ((byte, quoted(byte)[1:-1]) for byte in (bytes((code,)) for code in range(256)))
+    return tuple(b"" if text == byte else text for byte, text in written)
 
 
 def _string_writer(generation: Generation) -> Callable[[bytes], bytes]:
@@ -246,7 +249,7 @@ class RowPrinter:
                 for codec, (null, before, write, after) in zip(codecs, self._lines, strict=True)
             ],
             bitmaps,
-            escapes=[_escape_of_byte(bytes((code,)), generation) for code in range(256)],
+            escapes=_escapes(generation),
             around=((self._before_head, b""), (self._after_head, b"")),
         )
 

@@ -133,7 +133,7 @@ def test_values_are_written_as_the_functions_of_their_columns_do(column: Column)
     for generation in GENERATIONS:
         line = row_printer._Line(column, 2, generation)
         text = TextColumn(row_printer._value(codec, line.write, generation), row_printer._safely(line.write))
-        escapes = [row_printer._escape_of_byte(bytes((code,)), generation) for code in range(256)]
+        escapes = row_printer._escapes(generation)
         for payload in payloads_of(column):
             assert written(column, text, payload, escapes) == written(column, slowly(text), payload, escapes)
 
@@ -165,7 +165,7 @@ def test_documents_are_written_as_the_reference_does(document: bytes, change: tu
     text = TextColumn(
         row_printer._value(codec, line.write, Generation.MYSQL_8_0), row_printer._safely(line.write)
     )
-    escapes = [row_printer._escape_of_byte(bytes((code,)), Generation.MYSQL_8_0) for code in range(256)]
+    escapes = row_printer._escapes(Generation.MYSQL_8_0)
     assert written(column, text, document, escapes) == written(column, slowly(text), document, escapes)
 
 
