@@ -126,55 +126,66 @@ def test_topics_are_deleted(world: RowsWorld) -> None:
         assert dict(first.headers() or ()) == {HEADER_MARKER: GAP}
 
 
-@pytest.mark.parametrize(
-    ("lost", "said"),
-    [
-        (
-            "raw",
-            {
-                "reader": "{raw} does not end as the reader of {source} left it: the last record should be",
-                "decoder": "{raw} no longer holds what the decoder of {source} has read: at offset",
-                "rowmapper": "",
-            },
-        ),
-        (
-            "events",
-            {
-                "reader": "",
-                "decoder": "{events} does not end as the decoder of {source} left it: the last record should",
-                "rowmapper": "{events} no longer holds what the rowmapper of {source} has read: at offset",
-            },
-        ),
-        ("raw", {"run": "{raw} does not end as the reader of {source} left it: the last record should be"}),
-    ],
-)
-def test_a_topic_is_cut_and_grows_again_meanwhile(
-    registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path, lost: str, said: dict[str, str]
+CUT = [
+    (
+        "raw",
+        {
+            "reader": "{raw} does not end as the reader of {source} left it: the last record should be",
+            "decoder": "{raw} no longer holds what the decoder of {source} has read: at offset",
+            "rowmapper": "",
+        },
+    ),
+    (
+        "events",
+        {
+            "reader": "",
+            "decoder": "{events} does not end as the decoder of {source} left it: the last record should",
+            "rowmapper": "{events} no longer holds what the rowmapper of {source} has read: at offset",
+        },
+    ),
+    ("raw", {"run": "{raw} does not end as the reader of {source} left it: the last record should be"}),
+]
+"""A topic that is cut, and what each service says of it; nothing where it goes on."""
+
+
+def test_topics_are_cut_and_grow_again_meanwhile(
+    registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
 ) -> None:
-    """The services run all the time; an ordinary restart of the broker stops none of them."""
+    """The services of several sources run all the time; an ordinary restart of the broker stops none."""
     with Kafka(heap_mb=256) as kafka, ExitStack() as running:
-        world = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
-        running.enter_context(world.with_database())
-        world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")
-        processes = {
-            name: running.enter_context(world.service(name, ends_with=7 if words else 0))
-            for name, words in said.items()
-        }
-        world.wait_for_start()
-        insert(world, 1, 2, 3)
-        world.wait_for_row("t", 3)
+        sources = []
+        for number, (lost, said) in enumerate(CUT):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            world = RowsWorld(kafka, registry, mysql, f"{source_name}-{number}", folder)
+            running.enter_context(world.with_database())
+            world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")
+            processes = {
+                name: running.enter_context(world.service(name, ends_with=7 if words else 0))
+                for name, words in said.items()
+            }
+            sources.append((world, processes, getattr(world.topics, lost), said))
+        for world, *_ in sources:
+            world.wait_for_start()
+            insert(world, 1, 2, 3)
+        for world, *_ in sources:
+            world.wait_for_row("t", 3)
         kafka.kill_node(0)
         kafka.start()
-        insert(world, 4)
-        world.wait_for_row("t", 4)
-        topics = {kind: getattr(world.topics, kind) for kind in ("raw", "events")}
+        for world, *_ in sources:
+            insert(world, 4)
+        for world, *_ in sources:
+            world.wait_for_row("t", 4)
         kafka.kill_node(0)
-        replace_tail(kafka, topics[lost], 1)
+        for _, _, topic, _ in sources:
+            replace_tail(kafka, topic, 1)
         kafka.start()
-        for name, words in said.items():
-            if words:
-                assert processes[name].wait(60) == 7, processes[name]
-                assert words.format(source=world.source, **topics) in processes[name].error_output
-            else:
-                assert processes[name].poll() is None
-        assert ids(world) == [1, 2, 3, 4]
+        for world, processes, _, said in sources:
+            topics = {kind: getattr(world.topics, kind) for kind in ("raw", "events")}
+            for name, words in said.items():
+                if words:
+                    assert processes[name].wait(60) == 7, processes[name]
+                    assert words.format(source=world.source, **topics) in processes[name].error_output
+                else:
+                    assert processes[name].poll() is None
+            assert ids(world) == [1, 2, 3, 4]
