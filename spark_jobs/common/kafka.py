@@ -147,6 +147,8 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
         "isolation.level": "read_committed",
+        # Jobs read only what is there. The client asks ahead, and would wait for more at the end of a topic.
+        "fetch.max.wait.ms": "10",
         "default.api.timeout.ms": timeout_ms,
         "request.timeout.ms": timeout_ms,
     }
