@@ -60,18 +60,20 @@ class TableCache(Generic[T]):
         self._known: dict[object, T] = {}
         self._bytes = 0
 
-    def get(self, table_map: TableMapEvent, key: object) -> T | None:
-        """Give what was made, None where nothing was."""
-        return self._known.get((table_map.content, key))
-
-    def put(self, table_map: TableMapEvent, key: object, made: T) -> None:
-        """Keep what was made."""
+    def get(self, table_map: TableMapEvent, key: object, make: Callable[[], T]) -> T:
+        """Give what was made; where nothing was, make and keep it. Raises what ``make`` raises."""
+        whole_key = table_map.content, key
+        known = self._known.get(whole_key)
+        if known is not None:
+            return known
+        made = make()
         size = _PER_COLUMN * table_map.column_count + _PER_BYTE * len(table_map.optional_metadata)
         if self._bytes + size > _MAX_BYTES:
             self._known.clear()
             self._bytes = 0
         self._bytes += size
-        self._known[table_map.content, key] = made
+        self._known[whole_key] = made
+        return made
 
 
 class RowReader(Generic[K]):
@@ -99,11 +101,7 @@ class RowReader(Generic[K]):
         version = None if state.format is None else state.format.origin.version
         partial = isinstance(event, PartialUpdateRowsEvent)
         key = version, event.operation, event.columns_before_image, event.columns_after_image, partial
-        known = self._known.get(table_map, key)
-        if known is None:
-            known = self._make(event, table_map, version, partial=partial)
-            self._known.put(table_map, key, known)
-        return known
+        return self._known.get(table_map, key, lambda: self._make(event, table_map, version, partial=partial))
 
     def _make(
         self, event: RowsEvent, table_map: TableMapEvent, version: str | None, *, partial: bool

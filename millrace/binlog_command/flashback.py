@@ -363,12 +363,12 @@ class FlashbackOutput:
     def _rows_text(self, table_map: TableMapEvent, event: PlainRowsEvent) -> None:
         """Write the rows of the new event as comments."""
         generation = generation_of("" if self._format is None else self._format.origin.version)
-        key = type(event), generation
-        printer = self._printers.get(table_map, key)
-        if printer is None:
+
+        def make() -> RowPrinter:
             database = self._options.rewrite_db.name(table_map.database)
-            printer = RowPrinter(table_map, event, self._options.verbose, database, generation)
-            self._printers.put(table_map, key, printer)
+            return RowPrinter(table_map, event, self._options.verbose, database, generation)
+
+        printer = self._printers.get(table_map, (type(event), generation), make)
         text = Spool()
         printer.write(event.rows, text)
         for piece in text.take():

@@ -197,11 +197,11 @@ class JsonOutput:
         """Give names and conversions of a table's columns, found once for each table."""
         table_map = decoded.table_map
         assert table_map is not None
-        known = self._converts.get(table_map, id(table))
-        if known is None or known[0] is not table:
-            known = table, _columns_of(table.table, table.codecs)
-            self._converts.put(table_map, id(table), known)
-        return known[1]
+        # With the table itself, whose id is no other's as long as this is kept.
+        _, columns = self._converts.get(
+            table_map, id(table), lambda: (table, _columns_of(table.table, table.codecs))
+        )
+        return columns
 
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

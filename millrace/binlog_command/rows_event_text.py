@@ -196,20 +196,20 @@ class RowsText:
             self._text.write(b"### Row event for unknown table #%d\n" % event.table_id)
             return
         key = type(event), event.columns_before_image, event.columns_after_image
-        options = self._page.options
+
+        def make() -> RowPrinter:
+            options = self._page.options
+            return RowPrinter(
+                table_map,
+                event,
+                options.verbose,
+                options.rewrite_db.name(table_map.database),
+                self._page.generation,
+                max_unpacked=options.max_unpacked,
+            )
+
         try:
-            printer = self._printers.get(table_map, key)
-            if printer is None:
-                database = options.rewrite_db.name(table_map.database)
-                printer = RowPrinter(
-                    table_map,
-                    event,
-                    options.verbose,
-                    database,
-                    self._page.generation,
-                    max_unpacked=options.max_unpacked,
-                )
-                self._printers.put(table_map, key, printer)
+            printer = self._printers.get(table_map, key, make)
             rows = event.rows
         except BinlogError as error:
             self._text.write(unreadable_rows(error))
