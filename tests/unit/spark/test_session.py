@@ -2,7 +2,9 @@
 
 import logging
 import re
+import stat
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -23,7 +25,7 @@ from millrace.runtime.settings import KafkaSettings
 from spark_jobs.common.job import _bound, _joined, _settings, errors_in_words
 from spark_jobs.common.job import errors_in_words as job_errors
 from spark_jobs.common.kafka import kafka_options, parse_bound
-from spark_jobs.common.session import SparkSettings, Steps, _conf
+from spark_jobs.common.session import SparkSettings, Steps, _conf, _sockets
 from spark_jobs.loop_detection import _servers
 
 
@@ -49,10 +51,29 @@ def test_without_limits_all_cores_and_a_heap_of_1_gib_are_used() -> None:
     assert conf.get("spark.driver.memory") == "1024m"
 
 
-def test_what_workers_print_on_this_machine_is_for_whoever_runs_the_job() -> None:
+def test_workers_are_started_by_this_package_where_executors_have_it() -> None:
     name = "spark.python.daemon.module"
-    assert _conf(None, SparkSettings()).get(name) == "spark_jobs.common.worker_daemon"
+    for master in (None, "local[2]", "k8s://https://kubernetes.default.svc"):
+        assert _conf(master, SparkSettings()).get(name) == "spark_jobs.common.worker_daemon"
     assert _conf("spark://master:7077", SparkSettings()).get(name) is None
+
+
+def test_workers_on_this_machine_are_reached_by_sockets_in_a_folder_of_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = _conf("local[2]", SparkSettings())
+    with _sockets(conf):
+        folder = Path(conf.get("spark.python.unix.domain.socket.dir") or "")
+        assert stat.filemode(folder.stat().st_mode) == "drwx------"
+        assert conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert not folder.exists()
+    too_long = tmp_path / ("x" * 60)
+    too_long.mkdir()
+    for master, temporary in ("spark://master:7077", tempfile.gettempdir()), ("local[2]", str(too_long)):
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        conf = _conf(master, SparkSettings())
+        with _sockets(conf):
+            assert conf.get("spark.python.unix.domain.socket.enabled") is None
 
 
 def test_another_master_keeps_the_heap_of_the_driver() -> None:

@@ -1,10 +1,13 @@
-"""Spark's Python workers whose job ends while they start."""
+"""How Spark's Python workers start."""
 
 import os
 import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
+
+import pyspark
 
 from tests.shared import PROJECT
 
@@ -27,3 +30,20 @@ def test_a_connection_that_java_has_closed_is_not_told() -> None:
             assert len(connection.recv(4)) == 4  # the others were forked before this one
         _, told = process.communicate()
     assert not told.decode()
+
+
+def test_nothing_is_imported_from_archives() -> None:
+    """A worker would read their directories again for each task."""
+    spark = Path(pyspark.__file__).parent
+    archives = [*(spark / "python" / "lib").glob("*.zip"), *(spark / "jars").glob("spark-core_*.jar")]
+    assert len(archives) == 3
+    program = (
+        "import sys; from spark_jobs.common import worker_daemon; worker_daemon.leave_archives()\n"
+        "import pyspark.worker, py4j; print(pyspark.__file__)\n"
+        "print([type(one) for one in sys.path_importer_cache.values() if hasattr(one, 'archive')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ":".join(map(str, archives))},
+        cwd=PROJECT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [pyspark.__file__, "[]"]
