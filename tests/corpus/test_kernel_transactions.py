@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 _LARGE = 2_000_000
-_MOST_TO_CRASH = 3_000
+_MOST_TO_CRASH = 1_000
 
 
 def topic_of(path: Path) -> EventsTopic | None:
