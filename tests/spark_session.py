@@ -2,14 +2,20 @@
 
 import gc
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from millrace.cli import main
 from millrace.cli.job import connector_jars
 from millrace.local.java import spark_environment
+from spark_jobs.common import job
 from spark_jobs.common.session import SparkSettings, spark_session
+from tests.shared import environment_with
 
 SPARK = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 """Marks of a module whose tests run Spark; pyspark leaves sockets to the garbage collector."""
@@ -34,3 +40,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("kept")))
         yield session
         gc.collect()
+
+
+def run_job(
+    session: SparkSession, *arguments: str, settings: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run ``millrace job`` to its end, whatever its exit code, in a session instead of one of its own."""
+    kept = session.sparkContext.getCheckpointDir()
+    with pytest.MonkeyPatch.context() as patched:
+        for name in os.environ.keys() - environment_with(settings).keys():
+            patched.delenv(name)
+        for name, value in settings.items():
+            patched.setenv(name, value)
+        patched.setattr(job, "spark_session", lambda *_: nullcontext(session))
+        patched.setattr(job, "configure_logging", lambda *_: None)
+        done = CliRunner().invoke(main, ["job", *arguments])
+    assert kept is not None
+    session.sparkContext.setCheckpointDir(kept)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)

@@ -7,22 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.live.reader_world import RawRecord, ReaderWorld
 from tests.live.test_decoder import World
 from tests.service_process import source_environment
 from tests.shared import run_python
+from tests.spark_session import run_job
 
 
 class JobWorld:
-    """One source; what its jobs write goes to ``folder``."""
+    """One source; what its jobs write goes to ``folder``.
 
-    def __init__(self, kafka: Kafka, registry: Registry, source: str, folder: Path) -> None:
+    They run in the session ``spark``, or without it as processes of their own.
+    """
+
+    def __init__(
+        self, kafka: Kafka, registry: Registry, source: str, folder: Path, spark: SparkSession | None = None
+    ) -> None:
         self.kafka = kafka
         self.registry = registry
         self.source = source
         self.folder = folder
+        self.spark = spark
 
     def capture(self, server: MySQL | MariaDB, source: str | None = None, *, start: str = "earliest") -> None:
         """Read all that the server has logged from ``start`` to now and decode it."""
@@ -45,6 +53,8 @@ class JobWorld:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``millrace job`` with arguments."""
         settings = {**self.settings, **environment}
+        if self.spark is not None:
+            return run_job(self.spark, *arguments, settings=settings)
         return run_python("-m", "millrace.cli", "job", *arguments, settings=settings, timeout_s=1600)
 
     def job(self, name: str, *options: str, sources: Sequence[str] = ()) -> dict[str, Any]:

@@ -25,11 +25,9 @@ from millrace.kafka.client import connect
 from millrace.local import Kafka, MySQL, Registry
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import load_settings
-from spark_jobs import analytics, conformance, flashback, loop_detection, reprocess, row_history, table_state
 from spark_jobs import conformance as compared
 from spark_jobs import row_history as followed
-from spark_jobs.common.job import _SETTINGS, Job, TableJobSettings, _inputs, _look_up, _topics
+from spark_jobs.common.job import Job, TableJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
@@ -37,7 +35,7 @@ from tests.live.output import wait_until_decided
 from tests.live.rows_world import SERVICES, RowsWorld
 from tests.live.test_reprocess_job import Runs, world
 from tests.shared import PROJECT, environment_with, run_python
-from tests.spark_session import SPARK, spark
+from tests.spark_session import SPARK, run_job, spark
 
 __all__ = ["spark", "world"]
 
@@ -183,7 +181,7 @@ def check_jobs_without_topics(spark: SparkSession, own: RowsWorld, folder: Path,
     def delete(topic: str) -> None:
         admin.delete_topics([topic])[topic].result()
 
-    later, done = f"{first}-v2", own.topics.table(own.database, "done")
+    later, gone = f"{first}-v2", own.topics.table(own.database, "done")
     results = {path: path.read_bytes() for path in (folder / "history").rglob("*.*") if path.is_file()}
     where = ["--source", own.source, "--output", str(folder / "history"), "--master", "local[2]"]
     command = [sys.executable, "-m", "millrace.cli", "job"]
@@ -196,11 +194,11 @@ def check_jobs_without_topics(spark: SparkSession, own: RowsWorld, folder: Path,
         told = ""
         while "the moment found (" not in told and (line := process.stderr.readline()):
             told += line
-        delete(done)
+        delete(gone)
         told += process.stderr.read()
     assert process.returncode == ExitCode.DATA, told
     last = told.splitlines()[-1]
-    assert last.startswith(f"error: {done} was deleted while table_state ran; the previous results remain")
+    assert last.startswith(f"error: {gone} was deleted while table_state ran; the previous results remain")
     assert "Traceback" not in told
 
     delete(later)
@@ -209,7 +207,9 @@ def check_jobs_without_topics(spark: SparkSession, own: RowsWorld, folder: Path,
         "flashback": ["--after", "1h"],
     }
     for name, what in {"row_history": "is gone", "flashback": "was deleted and created again"}.items():
-        failed = own.command("job", name, *where, *options[name], code=ExitCode.DATA).stderr.splitlines()[-1]
+        done = run_job(spark, name, *where, *options[name], settings=own.environment)
+        assert done.returncode == ExitCode.DATA
+        failed = done.stderr.splitlines()[-1]
         assert failed.startswith(f"error: the topic {later} {what}: the rows that were written to it"), failed
         if name == "row_history":
             admin.create_topics([NewTopic(later, 1, 1)])[later].result()
@@ -386,28 +386,32 @@ def damaged(world: RowsWorld) -> Iterator[Damaged]:
 
 
 class Jobs:
-    """Runs jobs as their commands do, in the session of the tests."""
+    """Runs jobs in the session of the tests."""
 
     def __init__(self, spark: SparkSession, world: RowsWorld, folder: Path) -> None:
         self.spark, self.world, self.folder = spark, world, folder
 
-    def run(self, module: Any, kind: Any, source: str, **options: Any) -> tuple[dict[str, Any], Path]:
-        """Run a job; give its summary and the folder of its results."""
-        name = module.__name__.rpartition(".")[2]
+    def run(self, name: str, source: str, *options: str) -> tuple[dict[str, Any], Path]:
+        """Run a job; give its summary and the folder of its results.
+
+        Its exit code and last line tell of records that it could not read.
+        """
         folder = self.folder / f"{name}-{source}"
-        values = {"kafka": self.world.settings.model_dump()}
-        values["registry"] = {"url": self.world.environment["MILLRACE_REGISTRY_URL"]}
-        if kind == "raw":
-            del values["registry"]
-        settings = load_settings(_SETTINGS[kind], source=source, **values)
-        schemas = _look_up(settings, _topics(settings), [source], kind)
-        kafka = kafka_options(settings.kafka)
-        inputs = list(_inputs(self.spark, kafka, schemas, (None, None), kind))
-        job = Job(name, str(folder), kafka, inputs, Steps(self.spark, name), self.spark, settings)
-        module.main.callback.__wrapped__(job, self.spark, **options)
+        where = "--source", source, "--output", str(folder)
+        done = run_job(self.spark, name, *where, *options, settings=self.world.environment)
+        assert (folder / "summary.json").exists(), done.stderr
         summary = json.loads((folder / "summary.json").read_text())
+        faults = summary["faulty_records"]
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        if number := faults["number"]:
+            assert done.returncode == ExitCode.FAULTY
+            assert errors == [
+                f"error: {number} records could not be read: see the report; everything else was written"
+            ]
+        else:
+            assert (done.returncode, errors) == (0, [])
         page = (folder / "report.html").read_text()
-        for fault in summary["faulty_records"]["first"]:
+        for fault in faults["first"]:
             assert f">{fault['offset']:,}<" in page
         return summary, folder
 
@@ -433,19 +437,13 @@ def test_records_that_cannot_be_read_end_no_job(
         rows = pq.read_table(folder / "rows_per_table").to_pylist()
         return sorted((r["table"], r["operation"], r["rows"], r["bytes"]) for r in rows)
 
-    once = {
-        "follow": False, "every": 60, "window": 60, "lateness": 10, "publish": False, "metrics_port": None
-    }  # fmt: skip
-    _, clean = jobs.run(analytics, "raw", world.source, number=10, **once)
-    summary, folder = jobs.run(analytics, "raw", damaged.source, number=10, **once)
+    _, clean = jobs.run("analytics", world.source)
+    summary, folder = jobs.run("analytics", damaged.source)
     assert listed(summary) == damaged.offsets(topics.raw)
     assert by_table(folder) == by_table(clean)
 
-    options = {"into": "rows", "gtids": None, "pieces": 3}
-    options |= {"table_format": "parquet", "catalog": None, "warehouse": None, "script": None}
-    options |= {"follow": False, "every": 60}
-    whole, clean = jobs.run(reprocess, "raw", world.source, **options)
-    summary, folder = jobs.run(reprocess, "raw", damaged.source, **options)
+    whole, clean = jobs.run("reprocess", world.source, "--pieces", "3")
+    summary, folder = jobs.run("reprocess", damaged.source, "--pieces", "3")
     assert listed(summary) == damaged.offsets(topics.raw, *catalog)
     rows = [
         sorted((name.partition("/schema=")[0], told["rows"]) for name, told in one["tables"].items())
@@ -454,7 +452,7 @@ def test_records_that_cannot_be_read_end_no_job(
     rows[1].remove(("deadletter", len(damaged.faults[topics.raw])))
     assert rows[0] == rows[1]
 
-    summary, _ = jobs.run(conformance, "transactions", damaged.source, before=None, after=str(folder))
+    summary, _ = jobs.run("conformance", damaged.source, "--after", str(folder))
     assert listed(summary) == damaged.offsets(items, table)
     # What was published has the name of the source of which this one is a copy, and that is not compared.
     assert summary["compared"] == {
@@ -465,39 +463,24 @@ def test_records_that_cannot_be_read_end_no_job(
 
     log = topics.transactions, topics.ddl, *catalog
     name = f"{database}.items"
-    summary, _ = jobs.run(table_state, "transactions", damaged.source, tables=(name,), at="latest")
+    summary, _ = jobs.run("table_state", damaged.source, "--table", name)
     assert listed(summary) == damaged.offsets(*log, items)
     ((count,),) = world.server.query(f"SELECT COUNT(*) FROM {name}")
     assert summary["tables"][name]["rows"] == int(count)
 
-    summary, _ = jobs.run(row_history, "transactions", damaged.source, table=name, key="id=20")
+    summary, _ = jobs.run("row_history", damaged.source, "--table", name, "--key", "id=20")
     assert listed(summary) == damaged.offsets(*log, items)
     assert summary["changes"] == {"insert": 1, "update": 1}
 
-    nothing = {"gtids": None, "transactions": (), "after": None, "until": None}
-    summary, _ = jobs.run(
-        flashback, "transactions", damaged.source, tables=(name,), keys=("id=25",), dry_run=True, **nothing
-    )
+    summary, _ = jobs.run("flashback", damaged.source, "--table", name, "--key", "id=25", "--dry-run")
     assert listed(summary) == damaged.offsets(*log, items)
     told = summary["tables"][name]
     assert (told["inserts"], told["updates"], told["deletes"]) == (1, 1, 0)
 
-    # By its command, which says what it found with its exit code.
-    once = {"ping_pong": False, "follow": False, "every": 60, "window": 60, "alerts": False}
-    whole, _ = jobs.run(loop_detection, "events", world.source, servers=[], **once)
-    output = tmp_path / "loops"
-    done = run_python(
-        "-m", "millrace.cli", "job", "loop_detection", "--source", damaged.source, "--output", str(output),
-        settings=world.environment, timeout_s=600,
-    )  # fmt: skip
-    summary = json.loads((output / "summary.json").read_text())
-    assert done.returncode == ExitCode.FAULTY, done.stderr
-    number = len(damaged.faults[topics.events])
-    assert done.stderr.splitlines()[-1] == (
-        f"error: {number} records could not be read: see the report; everything else was written"
-    )
+    whole, _ = jobs.run("loop_detection", world.source)
+    summary, folder = jobs.run("loop_detection", damaged.source)
     assert listed(summary) == damaged.offsets(topics.events)
     assert summary["transactions"] == whole["transactions"]
     assert summary["verdict"] == "doubt"
-    dead_letters = pq.read_table(output / "deadletter").to_pylist()
+    dead_letters = pq.read_table(folder / "deadletter").to_pylist()
     assert {(row["topic"], row["offset"]) for row in dead_letters} == damaged.offsets(topics.events)

@@ -14,6 +14,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from packaging.requirements import Requirement
+from pyspark.sql import SparkSession
 
 from millrace import kernel
 from millrace.cli.job import connector_jars
@@ -27,9 +28,12 @@ from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.live.job_world import JobWorld
 from tests.live.reader_world import log_end
 from tests.shared import PROJECT, environment_with
+from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_report import check_self_contained
 
-pytestmark = pytest.mark.timeout(1800)
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def world(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) ->
     return JobWorld(kafka, registry, source_name, tmp_path / "results")
 
 
-def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
+def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL, spark: SparkSession) -> None:
     database = world.source.replace("-", "_")
     log_file, position = log_end(mysql)
     mysql.execute(
@@ -102,6 +106,7 @@ def test_analytics_counts_what_was_done(world: JobWorld, mysql: MySQL) -> None:
     ):
         producer.produce(world.source + ".raw", value, key, partition=0)
     assert producer.flush(60) == 0
+    world.spark = spark
     done = world.run("analytics", "--source", world.source, "--output", str(world.folder))
     assert done.returncode == ExitCode.FAULTY, done.stderr
     assert done.stderr.splitlines()[-1] == (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.contract import RawKey
 from millrace.kafka.alerts import ALERTS
@@ -17,8 +18,11 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings
 from tests.live.job_world import JobWorld
 from tests.service_process import wait_for
+from tests.spark_session import SPARK, spark
 
-pytestmark = pytest.mark.timeout(2400)
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(2400)]
 
 ORPHAN = 99
 SAME = 1000
@@ -73,8 +77,10 @@ def start_ring(
 
 
 @pytest.fixture
-def world(kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path) -> JobWorld:
-    return JobWorld(kafka, registry, source_name, tmp_path / "results")
+def world(
+    kafka: Kafka, registry: Registry, source_name: str, tmp_path: Path, spark: SparkSession
+) -> JobWorld:
+    return JobWorld(kafka, registry, source_name, tmp_path / "results", spark)
 
 
 @pytest.fixture(scope="module")
