@@ -102,8 +102,15 @@ class DatabaseServer(Component):
 
     def connect(self, **options: Any) -> "Connection[Any]":
         """Open a connection as root; ``options`` are PyMySQL's. Autocommit is on unless asked otherwise."""
-        settings: dict[str, Any] = {"user": "root", "unix_socket": str(self.socket), "charset": "utf8mb4"}
-        return pymysql.connect(**{**settings, "autocommit": True, "max_allowed_packet": 1 << 30, **options})
+        settings: dict[str, Any] = {
+            "user": "root",
+            "unix_socket": str(self.socket),
+            "ssl_disabled": True,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "max_allowed_packet": 1 << 30,
+        }
+        return pymysql.connect(**{**settings, **options})
 
     def execute(self, *statements: str) -> None:
         """Run statements as root on one connection, each committed on its own unless they say BEGIN."""
