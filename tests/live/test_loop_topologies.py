@@ -28,10 +28,11 @@ from tests.live.test_loop_detection import (
     world,
 )
 from tests.servers.databases import OldMySQL
+from tests.spark_session import SPARK, spark
 
-__all__ = ["world"]
+__all__ = ["spark", "world"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 WITHOUT_GTIDS: Final = {"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", "log-slave-updates": "ON"}
 FOUR: Final = (*NAMES, "west")
