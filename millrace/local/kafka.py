@@ -110,7 +110,6 @@ class Kafka(Component):
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": in_sync,
             "group.initial.rebalance.delay.ms": "0",
-            "metadata.max.idle.interval.ms": "0",
             **self.properties,
         }
 
