@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -47,13 +48,11 @@ def run_job(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``millrace job`` to its end, whatever its exit code, in a session instead of one of its own."""
     kept = session.sparkContext.getCheckpointDir()
-    with pytest.MonkeyPatch.context() as patched:
-        for name in os.environ.keys() - environment_with(settings).keys():
-            patched.delenv(name)
-        for name, value in settings.items():
-            patched.setenv(name, value)
-        patched.setattr(job, "spark_session", lambda *_: nullcontext(session))
-        patched.setattr(job, "configure_logging", lambda *_: None)
+    with (
+        patch.dict(os.environ, environment_with(settings), clear=True),
+        patch.object(job, "spark_session", lambda *_: nullcontext(session)),
+        patch.object(job, "configure_logging"),
+    ):
         done = CliRunner().invoke(main, ["job", *arguments])
     assert kept is not None
     session.sparkContext.setCheckpointDir(kept)
