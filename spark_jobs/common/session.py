@@ -122,7 +122,7 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     if _is_local(conf):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-    if _is_local(conf) or conf.get("spark.master", "").startswith("k8s"):  # executors have this package
+    if conf.get("spark.master", "").startswith(("local", "k8s")):  # executors have this package
         conf.setIfMissing("spark.python.daemon.module", "spark_jobs.common.worker_daemon")
     if settings.jars:
         conf.setIfMissing("spark.jars", settings.jars)
