@@ -105,13 +105,14 @@ def wait_for(
     """Look until there is something to see, while ``process`` runs; ``what`` is what may not come."""
     deadline = time.monotonic() + timeout_s
     while True:
+        began = time.monotonic()
         found = look()
         if found:
             return found
         is_over = process is not None and process.poll() is not None
         if is_over or time.monotonic() > deadline:
             raise AssertionError(f"{what() if callable(what) else what} did not come: {process or ''}")
-        time.sleep(0.2)
+        time.sleep(max(0.2, time.monotonic() - began))  # what looking costs is taken from what is waited for
 
 
 def source_environment(

@@ -18,12 +18,12 @@ import pytest
 
 from millrace.contract import RUN, Topics
 from millrace.kafka.client import Producer, client_config, connect
-from millrace.kafka.read import read_topic
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.service_process import wait_for
 from tests.shared import PROJECT
+from tests.topic_reader import TopicReader
 from tests.unit.test_faults import insert, update, write_log
 
 from .processes import GRACE_S, Ended, Running, run, start
@@ -181,7 +181,7 @@ def records_of_a_log(kafka: Kafka, registry: Registry, source: str, folder: Path
     """Let reader and decoder carry a log; give what they have written."""
     write_log(folder, 1, [insert, update, insert])
     topics = Topics(source)
-    broker = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    reader = TopicReader(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     environment = settings(
         kafka.bootstrap_servers,
         source,
@@ -190,18 +190,12 @@ def records_of_a_log(kafka: Kafka, registry: Registry, source: str, folder: Path
         MILLRACE_KAFKA_CONNECT_TIMEOUT_S="60",
     )
     assert run("-m", "services.reader", settings=environment).code == 0
-    raw = list(read_topic(broker, topics.raw))
+    raw = reader.messages(topics.raw)
     decoder = start("-m", "services.decoder", settings=environment)
-    events: list[object] = []
-
-    def is_decoded() -> bool:
-        events[:] = read_topic(broker, topics.events)
-        return len(events) >= len(raw)
-
-    wait_for(is_decoded, decoder.process, "its events", ENOUGH_S)
+    wait_for(lambda: len(reader.messages(topics.events)) >= len(raw), decoder.process, "its events", ENOUGH_S)
     decoder.process.send_signal(signal.SIGTERM)
     assert decoder.end(GRACE_S).code == 0
-    return {"raw": list(raw), "events": events}
+    return {"raw": list(raw), "events": list(reader.messages(topics.events))}
 
 
 def prepare(kafka: Kafka, source: str, service: str, records: dict[str, list[object]]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace.kafka.read import read_topic
 from millrace.local import Kafka
 from millrace.local.certificates import write_certificates
 from millrace.runtime.settings import KafkaSettings
 from tests.service_process import wait_for
+from tests.topic_reader import TopicReader
 
 from .mysql_server import LOG, MysqlServer, Peer, nobody_accepts
 from .processes import Running, run, start, stop
@@ -164,12 +164,13 @@ def test_a_server_that_behaves(kafka: Kafka, source_name: str) -> None:
     with server:
         running = reader(settings(kafka, source_name, server))
         assert server.step("idle").wait(60), running.end(1)
-        broker = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-        topic = f"{source_name}.raw"
-        written: list[bytes] = []
-        while b"".join(written) != LOG.read_bytes()[4:]:
-            assert running.process.poll() is None, running.end(1)
-            written = [message.value() for message in read_topic(broker, topic)]
+        reader_of_topics = TopicReader(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+
+        def is_written() -> bool:
+            written = reader_of_topics.messages(f"{source_name}.raw")
+            return b"".join(message.value() for message in written) == LOG.read_bytes()[4:]
+
+        wait_for(is_written, running.process, "the log")
         done = stop(running)
     assert (done.code, done.errors) == (0, ""), done
     done.is_well()

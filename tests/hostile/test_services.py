@@ -6,24 +6,16 @@ from typing import Final
 
 import pytest
 
-from millrace.kafka.errors import BrokerError
-from millrace.kafka.read import read_topic
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings
 from tests.service_process import source_environment
+from tests.topic_reader import TopicReader
 from tests.unit.binlog_command.made_logs import MadeLog
 
 from .bombs import MARIADB, TABLE, compressed_query, compressed_rows, file_of, transaction
 from .processes import HANGS_S, MEMORY_MB, start, stop
 
 GIGABYTE: Final = 1 << 30
-
-
-def count(settings: KafkaSettings, topic: str) -> int:
-    try:
-        return sum(1 for _ in read_topic(settings, topic))
-    except BrokerError:
-        return 0
 
 
 @pytest.mark.parametrize("kind", ["statement", "rows"])
@@ -44,8 +36,8 @@ def test_what_unpacks_from_little(
         start("-m", "services.rowmapper", settings=settings),
     ]
     until = time.monotonic() + HANGS_S
-    kafka_settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
-    while not count(kafka_settings, f"{source_name}.deadletter") and time.monotonic() < until:
+    reader = TopicReader(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    while not reader.messages(f"{source_name}.deadletter") and time.monotonic() < until:
         time.sleep(0.5)
     ended = [stop(one) for one in running]
     for one in ended:

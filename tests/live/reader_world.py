@@ -6,14 +6,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from millrace.avro.service_state import ReaderState
 from millrace.contract import HEADER_ARTIFICIAL, HEADER_CHUNK, HEADER_MARKER, RawKey, Topics
 from millrace.kafka.errors import BrokerError
-from millrace.kafka.read import read_topic
-from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from millrace.runtime.settings import KafkaSettings
 from tests.service_process import (
@@ -24,6 +19,7 @@ from tests.service_process import (
     wait_for,
 )
 from tests.shared import run_python
+from tests.topic_reader import TopicReader
 
 MAGIC = b"\xfebin"
 
@@ -56,6 +52,7 @@ class ReaderWorld:
         self.source = source
         self.topics = Topics(source)
         self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.topic_reader = TopicReader(self.settings)
         self.environment = source_environment(kafka, source) | environment
 
     @classmethod
@@ -82,36 +79,24 @@ class ReaderWorld:
                 message.timestamp()[1],
                 message.offset(),
             )
-            for message in read_topic(self.settings, self.topics.raw, isolation=isolation)
+            for message in self.topic_reader.messages(self.topics.raw, isolation=isolation)
         ]
 
     def catalog(self) -> dict[bytes, list[bytes]]:
         """Records of the catalogue by key."""
         entries: dict[bytes, list[bytes]] = {}
-        for message in read_topic(self.settings, self.topics.catalog):
+        for message in self.topic_reader.messages(self.topics.catalog):
             entries.setdefault(message.key(), []).append(message.value())
         return entries
 
     def end_offset(self) -> int:
         """Offset after the last record of the raw topic, open transactions included; 0 without a topic."""
-        if not self._exists(self.topics.raw):
-            return 0
-        consumer = Consumer({"bootstrap.servers": self.settings.bootstrap_servers, "group.id": "test"})
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(self.topics.raw, 0), timeout=60)[1])
-        finally:
-            consumer.close()
+        return self.topic_reader.end_offset(self.topics.raw)
 
     def state(self) -> ReaderState | None:
-        if not self._exists(self.topics.state):
-            return None
-        stored = read_state(self.settings, self.source, "reader")
-        return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
-
-    def _exists(self, topic: str) -> bool:
-        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers})
-        found = admin.list_topics(timeout=60).topics.get(topic)
-        return found is not None and all(part.leader >= 0 for part in found.partitions.values())
+        """The state that the reader has committed."""
+        found = self.topic_reader.last(self.topics.state, b"reader")
+        return ReaderState.from_bytes(found.value()) if found and found.value() else None
 
     def wait_until_at(self, server: MySQL | MariaDB, process: ServiceProcess | None) -> ReaderState:
         """Wait until everything that the server has logged by now is committed."""

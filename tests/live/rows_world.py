@@ -13,11 +13,11 @@ from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaRegistry
 from millrace.contract import Topics
 from millrace.kafka.client import connect
-from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings
 from tests.service_process import ServiceProcess, source_environment, started, wait_for
 from tests.shared import run_python
+from tests.topic_reader import TopicReader
 
 SERVICES = ("reader", "decoder", "rowmapper")
 
@@ -50,6 +50,7 @@ class RowsWorld:
         self.topics = Topics(source)
         self.server = server
         self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.topic_reader = TopicReader(self.settings)
         self.registry = SchemaRegistry(RegistrySettings(url=registry.url))
         self.folder = folder
         self.database = source.replace("-", "_")
@@ -87,6 +88,10 @@ class RowsWorld:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()[-3000:]
 
+    def logs(self) -> str:
+        """The logs of all that ran."""
+        return "\n".join(self.log(path.stem) for path in sorted(self.folder.glob("*.log")))
+
     def wait_for_start(self) -> None:
         """Wait until the reader has said where it begins: a row written now will be read."""
 
@@ -94,7 +99,7 @@ class RowsWorld:
             # The others keep their state in the same topic, and each begins by claiming its own.
             return any(m.key() == b"reader" and m.value() for m in self.messages(self.topics.state))
 
-        wait_for(begun, None, lambda: f"the reader's state: {self.log('reader')}")
+        wait_for(begun, None, lambda: f"the reader's state: {self.logs()}")
 
     def wait_for_row(self, table: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait until a table's topic has so many records."""
@@ -103,7 +108,7 @@ class RowsWorld:
             found = self.messages(self.topics.table(self.database, table))
             return found if len(found) >= count else None
 
-        found = wait_for(arrived, None, lambda: f"row {count} of {table}: {[*map(self.log, SERVICES)]}")
+        found = wait_for(arrived, None, lambda: f"row {count} of {table}: {self.logs()}")
         return [deserialize(self.registry, message.value()) for message in found]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -113,7 +118,7 @@ class RowsWorld:
 
     def messages(self, topic: str, *, isolation: str = "read_committed") -> list[Message]:
         """The records of a topic by now; none where it does not exist."""
-        return list(read_topic(self.settings, topic, isolation=isolation))
+        return self.topic_reader.messages(topic, isolation=isolation)
 
     def table_topics(self) -> list[str]:
         topics = connect(self.settings).list_topics(timeout=30).topics

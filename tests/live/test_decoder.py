@@ -18,13 +18,13 @@ from millrace.contract import ABANDONED, GAP, HEADER_CHUNK, HEADER_MARKER, Event
 from millrace.kafka.chunks import ChunkJoiner, split
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.read import read_topic
 from millrace.kafka.state import newest_offset, read_state
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from tests.killed import command as killed
 from tests.service_process import ServiceProcess, source_environment, started, wait_for
+from tests.topic_reader import TopicReader
 
 from .output import send
 
@@ -40,6 +40,7 @@ class World:
 
     def __init__(self, kafka: Kafka, registry: Registry, source: str) -> None:
         self.settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self.topic_reader = TopicReader(self.settings)
         self.topics = Topics(source)
         self.source = source
         self.registry_url = registry.url
@@ -65,11 +66,14 @@ class World:
 
     def decode_all(self) -> None:
         """Let a decoder work until it has read everything, then stop it."""
-        before = read_state(self.settings, self.source, "decoder")
+
+        def at() -> int | None:
+            state = self.topic_reader.last(self.topics.state, b"decoder")
+            return state and state.offset()
+
+        before = at()
         with self.decoder() as process:
-            wait_for(
-                lambda: read_state(self.settings, self.source, "decoder") != before, process, "another state"
-            )
+            wait_for(lambda: at() != before, process, "another state")
             self.wait_until_read(process)
 
     def wait_until_read(self, process: ServiceProcess) -> None:
@@ -91,7 +95,7 @@ class World:
             consumer.close()
 
     def records(self, topic: str, isolation: str = "read_committed") -> list[Message]:
-        return list(read_topic(self.settings, topic, isolation=isolation))
+        return self.topic_reader.messages(topic, isolation=isolation)
 
 
 @pytest.fixture
