@@ -58,7 +58,7 @@ def changed(kafka, registry, request, tmp_path_factory):
     made = RowsWorld(kafka, registry, server, source, tmp_path_factory.mktemp(source))
     ((version,),) = server.query("SELECT VERSION()")
     with made.with_database():
-        with made.services(*SERVICES):
+        with made.service("run"):
             made.wait_for_start()
             change(made, TYPES_SESSION, *every_type(version))
             change(made, *CHANGES)
@@ -183,7 +183,7 @@ def test_java_reads_old_records_by_the_newest_schema(changed, registry, java):
 
 def test_a_column_of_the_key_that_is_renamed(world, registry):
     change(world, "CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE done (id INT PRIMARY KEY)")
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         change(
             world,
@@ -202,7 +202,7 @@ def test_an_incompatible_schema_gets_another_topic(world):
     """The table waits, its subject's level stays, and what waited goes to the topic that a person names."""
     name = f"{world.database}.a"
     change(world, "CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE done (id INT PRIMARY KEY)")
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         change(
             world,
@@ -232,7 +232,7 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     done = topic.removesuffix("a") + "done"
 
     def wait_for_done(count):
-        wait_for(lambda: len(world.messages(done)) >= count, None, lambda: world.log("rowmapper"))
+        wait_for(lambda: len(world.messages(done)) >= count, None, world.logs)
 
     with world.services(*SERVICES):
         world.wait_for_start()

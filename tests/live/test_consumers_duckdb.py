@@ -7,14 +7,18 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.local import Kafka, MySQL, Registry
 from tests.shared import PROJECT
+from tests.spark_session import SPARK, run_job, spark
 
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import RowsWorld
 from .test_rowmapper import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+__all__ = ["spark"]
+
+pytestmark = [*SPARK, pytest.mark.timeout(1200)]
 
 CHANGES = """
 CREATE TABLE orders (id INT PRIMARY KEY, day DATE, price DECIMAL(8,2), kind ENUM('x','y'));
@@ -36,25 +40,16 @@ def recipe() -> str:
 
 
 def test_the_newest_change_of_each_key_is_the_table(
-    kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
+    spark: SparkSession, kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
 ) -> None:
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
-        with world.services(*SERVICES):
+        with world.service("run"):
             world.wait_for_start()
             run(world, CHANGES, "CREATE TABLE done (id INT PRIMARY KEY)", "INSERT INTO done VALUES (1)")
             world.wait_for_row("done")
         output = tmp_path / "reports"
-        command = (
-            "job",
-            "reprocess",
-            "--source",
-            world.source,
-            "--output",
-            str(output),
-            "--master",
-            "local[1]",
-        )
-        world.command(*command)
+        where = "--source", world.source, "--output", str(output)
+        assert run_job(spark, "reprocess", *where, settings=world.environment).returncode == 0
         folder = f"{output}/latest/rows/{world.database}.orders"
         assert recipe().count("reports/shop/reprocess/latest/rows/shop.orders") == 1
         query = recipe().replace("reports/shop/reprocess/latest/rows/shop.orders", folder)

@@ -28,7 +28,7 @@ from tests.service_process import wait_for
 from tests.shared import PROJECT
 
 from .debezium import debezium
-from .rows_world import SERVICES, RowsWorld
+from .rows_world import RowsWorld
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -306,7 +306,7 @@ def world(
         kafka, registry, request.getfixturevalue(flavor), source, tmp_path_factory.mktemp(source)
     )
     with made.with_database() as world:
-        with world.services(*SERVICES):
+        with world.service("run"):
             world.wait_for_start()
             write(world, work(flavor))
         yield world
@@ -552,7 +552,7 @@ def test_dates_in_keys_arrive_in_the_form_of_debezium(
     names = ["key_date", "key_datetime", "key_timestamp", *map(table_name, TEMPORAL)]
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
         world.environment["MILLRACE_ROWS_TEMPORAL"] = "debezium"
-        with world.services(*SERVICES):
+        with world.service("run"):
             world.wait_for_start()
             write(world, dates())
         for sink in sinks.values():

@@ -12,7 +12,7 @@ from spark_jobs.common.tables import parse_tables
 from spark_jobs.flashback import choose, flashback, report, summary
 from tests.spark_session import SPARK, spark
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES
+from .rows_world import MARIADB_IS_SLOW
 from .test_binlog_sql import _load
 from .test_rowmapper import run
 from .test_table_state import moments_now, rows_now
@@ -84,7 +84,7 @@ def flash(spark, world, folder, *, tables=(), gtids=None, transactions=(), betwe
 
 @MARIADB_IS_SLOW
 def test_what_was_done_is_undone(spark, world, tmp_path):
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         run(world, BEFORE)
         _, place, _ = moments_now(world)

@@ -47,7 +47,7 @@ def take(world: RowsWorld) -> None:
 
 def test_hidden_columns_are_in_no_row(world: RowsWorld) -> None:
     """In streamed rows, and in those of a snapshot."""
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         run(world, TABLES, ROWS)
         world.wait_for_row("late", 3)

@@ -32,9 +32,9 @@ from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from spark_jobs.common.tables import parse_key
 from tests.live.output import wait_until_decided
-from tests.live.rows_world import SERVICES, RowsWorld
+from tests.live.rows_world import RowsWorld
 from tests.live.test_reprocess_job import Runs, world
-from tests.shared import PROJECT, environment_with, run_python
+from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, run_job, spark
 
 __all__ = ["spark", "world"]
@@ -139,7 +139,7 @@ def test_rows_that_continue_in_another_version_of_their_topic(
     """Both jobs read all versions; row_history also what was before a table was renamed and emptied."""
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as own:
         own.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
-        with own.services(*SERVICES):
+        with own.service("run"):
             own.wait_for_start()
             own.server.execute(
                 f"USE {own.database}",
@@ -218,15 +218,13 @@ def check_jobs_without_topics(spark: SparkSession, own: RowsWorld, folder: Path,
         compare(spark, own, folder / "results", None, folder / "one")
 
 
-def test_the_commands(world: RowsWorld, tmp_path: Path) -> None:
+def test_the_commands(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> None:
     """They take the settings of the services, and say in words what they cannot work with."""
     table = f"{world.database}.items"
 
     def run(*arguments: str, code: int = 0) -> str:
-        where = "--output", str(tmp_path / arguments[0]), "--master", "local[2]"
-        done = run_python(
-            "-m", "millrace.cli", "job", *arguments, *where, settings=world.environment, timeout_s=600
-        )
+        output = str(tmp_path / arguments[0])
+        done = run_job(spark, *arguments, "--output", output, settings=world.environment)
         assert done.returncode == code, done.stderr
         return done.stderr
 

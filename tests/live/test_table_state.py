@@ -158,7 +158,7 @@ def wait_for_states(world):
 def test_it_is_what_select_gave(spark, world, tmp_path, every):
     run(world, BEFORE)
     expected = []
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         wait_for_states(world)
         run(world, "UPDATE old SET n = 9 WHERE id = 3")

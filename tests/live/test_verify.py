@@ -58,7 +58,7 @@ def test_the_grants_that_it_needs(world):
     """Each that is missing is named, and with these alone it works."""
     user, mysql = f"verify{secrets.token_hex(3)}", isinstance(world.server, MySQL)
     login = {"MILLRACE_MYSQL_USER": user, "MILLRACE_MYSQL_PASSWORD": "secret"}
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         run(world, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
         world.wait_for_row("t")
@@ -195,7 +195,7 @@ def test_system_versioned_tables_and_sequences(world):
     """Topics have the rows of the past as well; a sequence is named, and not compared."""
     world.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
     tables = ("implied", "bare", "named", "emptied", "had", "gets", "gets_named")
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         run(world, VERSIONED)
         names = {name: f"{world.database}.{name}" for name in tables}
@@ -258,7 +258,7 @@ def assert_selected(world, selection):
 @pytest.mark.parametrize("database", ["mysql"], indirect=True)
 def test_what_cannot_be_compared_is_said(world):
     selection = selected(world)
-    with world.services(*SERVICES, **selection):
+    with world.service("run", **selection):
         world.wait_for_start()
         run(world, TABLES, PEOPLE, INSERTS.replace("{0}", "1"))
         world.wait_for_row("plain", 200)
@@ -310,7 +310,7 @@ def test_rows_that_are_in_no_topic(world):
     world.environment["MILLRACE_TOPICS_RAW_EXCLUDE"] = f"{world.database}.secret%"
     run(world, "CREATE TABLE secrets_too (id INT PRIMARY KEY, word VARCHAR(50))")
     run(world, "INSERT INTO secrets_too VALUES (1, 'never told')")
-    with world.services(*SERVICES):
+    with world.service("run"):
         world.wait_for_start()
         run(world, f"SET SESSION {statements} = ON;" + LEFT_OUT)
         world.wait_for_row("told", 2)
@@ -392,7 +392,7 @@ def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
     with ExitStack() as stack:
         if metadata != "FULL":
             stack.enter_context(without_column_names(world.server))
-        stack.enter_context(world.services(*SERVICES))
+        stack.enter_context(world.service("run"))
         world.wait_for_start()
         run(world, BEFORE, ALTERED)
         world.wait_for_row("done")

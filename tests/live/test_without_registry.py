@@ -13,11 +13,16 @@ from millrace.avro.registry import split_wire_format
 from millrace.kafka.client import connect
 from millrace.kafka.schema_topic import SchemaTopic
 from millrace.runtime.settings import TopicsSettings
+from tests.spark_session import SPARK, run_job, spark
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld
 from .test_large_definitions import columns
 from .test_rowmapper import TABLES, WORK, differences, run
 from .test_snapshot import KEYLESS, take, wait_until_merged
+
+__all__ = ["spark"]
+
+pytestmark = SPARK
 
 KAFKAS_OWN_LIMIT = {
     "cleanup.policy": "compact",
@@ -87,27 +92,18 @@ def test_rows_arrive_and_are_read(world):
     assert "events" in world.command("status", world.source).stdout
 
 
-def test_a_spark_job_reads_events(kafka, registry, mysql, source_name, tmp_path):
+def test_a_spark_job_reads_events(spark, kafka, registry, mysql, source_name, tmp_path):
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
         world.environment["MILLRACE_REGISTRY_URL"] = ""
         world.registry = SchemaTopic(world.settings, world.source, TopicsSettings())
         run(world, "CREATE TABLE t (id INT PRIMARY KEY)")
-        with world.services(*SERVICES):
+        with world.service("run"):
             world.wait_for_start()
             run(world, "INSERT INTO t VALUES (1), (2), (3)")
             world.wait_for_row("t", 3)
         results = tmp_path / "results"
-        command = (
-            "job",
-            "analytics",
-            "--source",
-            world.source,
-            "--output",
-            str(results),
-            "--master",
-            "local[1]",
-        )
-        world.command(*command)
+        where = "--source", world.source, "--output", str(results)
+        assert run_job(spark, "analytics", *where, settings=world.environment).returncode == 0
         rows = pq.read_table(results / "rows_per_table").to_pylist()
         assert [(row["table"], row["operation"], row["rows"]) for row in rows] == [("t", "insert", 3)]
 
