@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from millrace.local.errors import ComponentDiedError, LocalError
+from millrace.local.java import writes_archive
 from millrace.local.processes import Process, WorkFolder, release_port, reserve_port
 
 _START_ATTEMPTS = 3
@@ -98,9 +99,15 @@ class Component(ABC):
             process.kill()
 
     def close(self) -> None:
-        """End it and remove its data; harmless when repeated."""
+        """End it and remove its data; harmless when repeated.
+
+        It is killed, since nothing reads what it would still write, unless its Java is to write an archive.
+        """
         self._closed = True
-        self.stop()
+        if any(writes_archive(process.command) for process in self.processes):
+            self.stop()
+        else:
+            self.kill()
         self._discard()
 
     def _discard(self) -> None:

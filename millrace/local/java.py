@@ -20,6 +20,7 @@ from millrace.local.artifacts import cache_folder, made_folder, made_once, trust
 from millrace.local.errors import LocalError
 
 _VECTOR_MODULE = "jdk.incubator.vector"
+_WRITES_AN_ARCHIVE = "-XX:ArchiveClassesAtExit="
 _NAMES_AN_ARCHIVE = re.compile("-XX:(SharedArchiveFile|ArchiveClassesAtExit)=")
 _ARCHIVES_KEPT = 4
 _WRITTEN_WITHIN_S = 300
@@ -104,7 +105,12 @@ def class_archive(program: str, java: Java, jars: Path, *, write: bool = True) -
     except (OSError, LocalError, subprocess.CalledProcessError):
         return []  # the program starts without it
     _remove_old(folder, program)
-    return [quiet, *(f"-XX:SharedArchiveFile={path}" for path in base), f"-XX:ArchiveClassesAtExit={archive}"]
+    return [quiet, *(f"-XX:SharedArchiveFile={path}" for path in base), f"{_WRITES_AN_ARCHIVE}{archive}"]
+
+
+def writes_archive(command: Sequence[str]) -> bool:
+    """Tell whether a JVM with this command writes such an archive when it ends, unless it is killed."""
+    return any(option.startswith(_WRITES_AN_ARCHIVE) for option in command)
 
 
 def _base_archive(java: Java, folder: Path) -> list[Path]:

@@ -82,9 +82,10 @@ class Process:
         tree: bool = False,
     ) -> None:
         self.name = name
+        self.command = [*map(str, command)]
         self.log = log
         guard = [sys.executable, "-I", "-S", str(_GUARD), *(["--tree"] if tree else []), str(os.getpid())]
-        argv = [*guard, *map(str, command)]
+        argv = [*guard, *self.command]
         log.parent.mkdir(parents=True, exist_ok=True)
 
         def start(output: IO[bytes]) -> subprocess.Popen[bytes]:

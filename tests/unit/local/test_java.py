@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from millrace.local import LocalError, java
-from millrace.local.java import Java, class_archive, find_java, spark_environment
+from millrace.local.java import Java, class_archive, find_java, spark_environment, writes_archive
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +86,11 @@ def test_classes_are_mapped_from_an_archive_that_the_first_jvm_has_written(tmp_p
 
     first = class_archive("launcher", find_java(21), jars)
     assert class_archive("launcher", find_java(21), jars) == []  # the first one writes it
+    assert writes_archive(first)
     assert classes_from_the_archive(first) == 0
-    assert classes_from_the_archive(class_archive("launcher", find_java(21), jars)) > 5
+    later = class_archive("launcher", find_java(21), jars)
+    assert not writes_archive(later)
+    assert classes_from_the_archive(later) > 5
     assert class_archive("launcher", find_java(21), tmp_path, write=False) == []
 
 
