@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
+from spark_jobs.common.session import java_class
 
 _DEAD_LETTERS: Final = "deadletter"
 """A table of what is made of the log into rows; those of rows themselves have a point in their names."""
@@ -200,8 +201,8 @@ class IcebergTables:
         return f"{self._namespace}.{_quoted(table.replace('.', '__', 1))}"
 
     def _load(self, name: str) -> Any:
-        jvm: Any = self._spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, name)
+        tables = java_class(self._spark, "org.apache.iceberg.spark.Spark3Util")
+        return tables.loadIcebergTable(self._spark._jsparkSession, name)
 
     def _schema(self, table: str, name: str) -> StructType | None:
         """Give the columns of a table, if there is one; refuse one that is another's."""
@@ -227,9 +228,8 @@ class IcebergTables:
 
     def _evolve(self, name: str, schema: StructType) -> None:
         """Add columns and widen types, in one commit."""
-        jvm: Any = self._spark._jvm
-        typed = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
-        wanted = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(typed)
+        typed = java_class(self._spark, "org.apache.spark.sql.types.DataType").fromJson(schema.json())
+        wanted = java_class(self._spark, "org.apache.iceberg.spark.SparkSchemaUtil").convert(typed)
         self._load(name).updateSchema().unionByNameWith(wanted).commit()
 
     def _begin(self, name: str) -> None:
@@ -239,8 +239,7 @@ class IcebergTables:
 
     def _has_rows(self, name: str, part: Slice) -> bool:
         """Tell whether a table may have rows of a slice, by what its metadata says."""
-        jvm: Any = self._spark._jvm
-        expressions = jvm.org.apache.iceberg.expressions.Expressions
+        expressions = java_class(self._spark, "org.apache.iceberg.expressions.Expressions")
         scan = self._load(name).newScan()
         scan = scan.filter(expressions.greaterThanOrEqual("raw_offset", part.first))
         files = scan.filter(expressions.lessThan("raw_offset", part.end)).planFiles()

@@ -26,6 +26,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
+from spark_jobs.common.session import java_class
 
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
 """A record of a topic: its place, its time, its bytes; of a chunked one the first chunk's place and time.
@@ -209,9 +210,8 @@ def resolve_slice(
 
     Raises :class:`UserError` where Kafka does not answer or the topic does not exist.
     """
-    jvm: Any = spark._jvm
     try:
-        consumer = _consumer(jvm, options)
+        consumer = _consumer(spark, options)
     except Py4JJavaError as error:
         raise _kafka_error(error, options) from None
     except (Py4JError, TypeError):
@@ -224,32 +224,36 @@ def resolve_slice(
         bounded = start is not None or end is not None
         if missing_is_empty and not consumer.listTopics().containsKey(topic):
             return TopicSlice(topic, {})
-        return TopicSlice(topic, _offsets(jvm, consumer, topic, start, end), bounded)
+        return TopicSlice(topic, _offsets(spark, consumer, topic, start, end), bounded)
     except Py4JJavaError as error:
         raise _kafka_error(error, options) from None
     finally:
-        consumer.close(jvm.java.time.Duration.ofSeconds(0))
+        consumer.close(java_class(spark, "java.time.Duration").ofSeconds(0))
 
 
-def _consumer(jvm: Any, options: Mapping[str, str]) -> Any:
-    settings = jvm.java.util.HashMap()
+def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
+    settings = java_class(spark, "java.util.HashMap")()
     for name, value in options.items():
         settings.put(name, value)
     settings.put("allow.auto.create.topics", "false")
-    new = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
-    return jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings, new(), new())
+    new = java_class(spark, "org.apache.kafka.common.serialization.ByteArrayDeserializer")
+    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(settings, new(), new())
 
 
-def _offsets(jvm: Any, consumer: Any, topic: str, start: Bound, end: Bound) -> dict[int, tuple[int, int]]:
-    partitions = {}
-    for info in consumer.partitionsFor(topic) or []:
-        partitions[info.partition()] = jvm.org.apache.kafka.common.TopicPartition(topic, info.partition())
+def _offsets(
+    spark: SparkSession, consumer: Any, topic: str, start: Bound, end: Bound
+) -> dict[int, tuple[int, int]]:
+    new = java_class(spark, "org.apache.kafka.common.TopicPartition")
+    found = consumer.partitionsFor(topic)
+    # A list of Java would end with an exception, which takes dozens of questions to translate.
+    numbers = [info.partition() for info in found.toArray()] if found else []
+    partitions = {number: new(topic, number) for number in numbers}
     if not partitions:
         raise UserError(
             f"topic {topic} does not exist; check the source's name and that the decoder has run",
             ExitCode.KAFKA,
         )
-    every = jvm.java.util.ArrayList()
+    every = java_class(spark, "java.util.ArrayList")()
     for partition in partitions.values():
         every.add(partition)
     first, last = consumer.beginningOffsets(every), consumer.endOffsets(every)
@@ -262,7 +266,7 @@ def _offsets(jvm: Any, consumer: Any, topic: str, start: Bound, end: Bound) -> d
         elif (millis := int(bound.timestamp() * 1000)) < _SMALLEST_LONG:
             wanted = first[partitions[number]]
         else:
-            times = jvm.java.util.HashMap()
+            times = java_class(spark, "java.util.HashMap")()
             times.put(partitions[number], millis)
             found = consumer.offsetsForTimes(times).get(partitions[number])
             wanted = found.offset() if found is not None else last[partitions[number]]

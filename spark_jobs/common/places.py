@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.common.session import java_class
+
 
 def local_path(path: str) -> Path | None:
     """Give a path on this machine; None where it is elsewhere."""
@@ -82,7 +84,6 @@ def remove(spark: SparkSession, path: str) -> None:
 
 
 def _system_of(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path(path)
+    place = java_class(spark, "org.apache.hadoop.fs.Path")(path)
     context: Any = spark.sparkContext._jsc
     return place.getFileSystem(context.hadoopConfiguration()), place

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 from pyspark import SparkConf, SparkContext
@@ -127,6 +127,14 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
     if settings.jars:
         conf.setIfMissing("spark.jars", settings.jars)
     return conf
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """Return a class of Java by its full name, and what cannot be called where there is none.
+
+    Through its packages, as in ``spark._jvm.java.util``, Java would search all jars for classes named so.
+    """
+    return getattr(spark._jvm, name)
 
 
 class Steps:
