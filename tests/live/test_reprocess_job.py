@@ -261,9 +261,10 @@ def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path)
         "MILLRACE_REGISTRY_USERNAME": "someone", "MILLRACE_REGISTRY_PASSWORD": "hidden-of-the-registry",
     }  # fmt: skip
     _, key, *_ = (kafka.folder / "server-key.pem").read_bytes().splitlines()
-    for job in ("reprocess", "loop_detection"):
+    wanted = {"reprocess": [], "row_history": ["--table", f"{world.database}.items", "--key", "id=20"]}
+    for job, options in wanted.items():
         where = "--source", world.source, "--output", str(tmp_path / job), "--master", "local[2]"
-        done = run_python("-m", "millrace.cli", "job", job, *where, settings=settings)
+        done = run_python("-m", "millrace.cli", "job", job, *where, *options, settings=settings)
         (tmp_path / f"{job}.log").write_text(done.stdout + done.stderr)
         assert done.returncode == 0, [line for line in done.stderr.splitlines() if "error: " in line]
     told = json.loads((tmp_path / "reprocess" / "summary.json").read_text())[world.source]
