@@ -9,6 +9,7 @@ knowingly; it is no promise.
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ _FOREVER: Final = "-1"
 _ANY_TIME: Final = str(2**63 - 1)
 _TIMEOUT_S: Final = 30.0
 _RETRY_S: Final = 0.05
+_LOOK_UP_S: Final = 1.0
+_METADATA_S: Final = 1.0
 _RECORD_OVERHEAD: Final = 2048
 """Bytes of a batch beside a record's value: batch and record headers, a place as key, our headers."""
 
@@ -215,12 +218,11 @@ def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIME
     """Return Kafka's ids of topics, by name; those that do not exist are left out."""
     ids: dict[str, str] = {}
     with translated("looking up the ids of topics"):
-        for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
-            try:
-                ids[name] = str(answer_of(future, timeout_s).topic_id)
-            except KafkaException as exception:
-                if exception.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+        for name, found in _looked_up(admin, names, timeout_s).items():
+            if not isinstance(found, KafkaException):
+                ids[name] = str(found.topic_id)
+            elif found.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise found
     return ids
 
 
@@ -315,27 +317,59 @@ def _hidden(name: str, error: KafkaError) -> TopicRefusedError:
     )
 
 
+def _looked_up(admin: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, Any]:
+    """Look topics up; give what each is like, or the KafkaException that says why it is not known.
+
+    The client asks the broker that it takes for the controller. Where that one is lost it tries to connect
+    without a pause, until other metadata names another broker, which it does not ask for by itself.
+    """
+    deadline, longest_s = time.monotonic() + timeout_s, _LOOK_UP_S
+    while names:
+        step_s = max(_RETRY_S, min(longest_s, deadline - time.monotonic()))
+        until = time.monotonic() + step_s
+        asked = admin.describe_topics(TopicCollection(list(names)), request_timeout=step_s)
+        outcomes = {name: _outcome(future, until - time.monotonic()) for name, future in asked.items()}
+        if not any(map(_has_no_answer, outcomes.values())):
+            return outcomes
+        if time.monotonic() >= deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout_s:g} s"))
+        with suppress(KafkaException):
+            admin.list_topics(timeout=_METADATA_S)
+        longest_s *= 2
+    return {}
+
+
+def _outcome(future: "Future[Any]", timeout_s: float) -> Any:
+    try:
+        return answer_of(future, timeout_s)
+    except KafkaException as exception:
+        return exception
+
+
+def _has_no_answer(outcome: Any) -> bool:
+    return isinstance(outcome, KafkaException) and outcome.args[0].code() == KafkaError._TIMED_OUT
+
+
 def _describe(
     admin: AdminClient, names: Sequence[str]
 ) -> tuple[dict[str, _Description], dict[str, TopicRefusedError]]:
     """Look topics up, no others; those that do not exist are left out. Say which we may not see."""
     found: dict[str, _Description] = {}
     hidden: dict[str, TopicRefusedError] = {}
-    for name, future in admin.describe_topics(TopicCollection(list(names))).items() if names else ():
-        with translated(f"looking up the topic {name}"):
-            try:
-                topic: Any = answer_of(future, _TIMEOUT_S)
-            except KafkaException as exception:
-                error = exception.args[0]
-                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    hidden[name] = _hidden(name, error)
-                elif error.code() not in _UNKNOWN:
-                    raise
-            else:
-                led = all(partition.leader is not None for partition in topic.partitions)
-                # One that is just being created may be there without partitions.
-                if topic.partitions:
-                    found[name] = _Description(str(topic.topic_id), len(topic.partitions), led)
+    with translated(f"looking up {', '.join(names)}"):
+        outcomes = _looked_up(admin, names, _TIMEOUT_S)
+    for name, topic in outcomes.items():
+        if isinstance(topic, KafkaException):
+            error = topic.args[0]
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                hidden[name] = _hidden(name, error)
+            elif error.code() not in _UNKNOWN:
+                with translated(f"looking up the topic {name}"):
+                    raise topic
+        # One that is just being created may be there without partitions.
+        elif topic.partitions:
+            led = all(partition.leader is not None for partition in topic.partitions)
+            found[name] = _Description(str(topic.topic_id), len(topic.partitions), led)
     return found, hidden
 
 

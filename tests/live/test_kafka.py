@@ -34,7 +34,7 @@ from millrace.kafka.producer import CommitPolicy, TransactionalProducer
 from millrace.kafka.read import read_topic
 from millrace.kafka.search import last_before
 from millrace.kafka.state import newest_offset, read_state
-from millrace.kafka.topics import TopicInfo, ensure_topics
+from millrace.kafka.topics import TopicInfo, ensure_topics, topic_ids
 from millrace.local import Kafka
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
@@ -748,6 +748,9 @@ def test_the_loss_of_a_broker_in_mid_stream(source_name: str) -> None:
         assert values(settings, topics.events) == [value.upper() for value in expected]
         kafka.start()
         assert kafka.running
+        admin = connect(settings)
+        kafka.kill_node(admin.describe_cluster().result().controller.id)  # whom the client asks
+        assert topic_ids(admin, [topics.raw, topics.events]).keys() == {topics.raw, topics.events}
 
 
 def test_what_alerts_are_told_was_told_before(settings: KafkaSettings, source_name: str) -> None:
