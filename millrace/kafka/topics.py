@@ -356,7 +356,7 @@ def _describe(
     """Look topics up, no others; those that do not exist are left out. Say which we may not see."""
     found: dict[str, _Description] = {}
     hidden: dict[str, TopicRefusedError] = {}
-    with translated(f"looking up {', '.join(names)}"):
+    with translated("looking up topics"):
         outcomes = _looked_up(admin, names, _TIMEOUT_S)
     for name, topic in outcomes.items():
         if isinstance(topic, KafkaException):
