@@ -5,9 +5,9 @@ from functools import cached_property
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 
+from millrace.kafka import topics
 from millrace.kafka.client import connect
 from millrace.kafka.read import held_offsets, read_topic
-from millrace.kafka.topics import topic_ids
 from millrace.runtime.settings import KafkaSettings
 
 Extent = tuple[str, dict[tuple[str, int], range]]
@@ -50,8 +50,5 @@ class TopicReader:
         return 0 if extent is None else extent[1][topic, 0].stop
 
     def _extent(self, topic: str) -> Extent | None:
-        partitions = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
-        ids = topic_ids(self._admin, [topic])
-        if not partitions or topic not in ids:
-            return None
-        return ids[topic], held_offsets(self._admin, {topic: len(partitions)})
+        found = topics._describe(self._admin, [topic])[0].get(topic)
+        return found and (found.id, held_offsets(self._admin, {topic: found.partitions}))
