@@ -67,7 +67,8 @@ def test_services_and_run_carry_a_source_in_turns(world: RowsWorld) -> None:
                 process.kill()
                 process.wait()
             for at, nth in (("before_commit", 6), ("inside_statement", 2), ("after_commit", 9)):
-                run(world, f"UPDATE orders SET v = '{at}'")
+                # Of more than 8 KB, so that the statement takes several events, however many rows there are.
+                run(world, f"UPDATE orders SET v = REPEAT('{at}', 100)")
                 with world.service("run", command=killed("run", at, nth)) as process:
                     assert process.wait(120) == -signal.SIGKILL, world.log("run")
             with world.service("run", ends_with=6) as process:
