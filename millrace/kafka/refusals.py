@@ -6,12 +6,14 @@ even said by name. So the cluster is asked.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millrace.kafka.errors import BrokerError, answer_of, is_passing
+from millrace.kafka.errors import BrokerError, is_passing
+from millrace.kafka.topics import look_up
 
 _TIMEOUT_S: Final = 5.0
 _GONE: Final = (
@@ -33,7 +35,10 @@ class TopicsRefusedError(BrokerError):
 
 
 def refused_topics(
-    admin: AdminClient, names: Collection[str], failures: Mapping[str, KafkaError]
+    admin: AdminClient,
+    names: Collection[str],
+    failures: Mapping[str, KafkaError],
+    timeout_s: float = _TIMEOUT_S,
 ) -> dict[str, str]:
     """Say of each topic that takes no records why not; ``failures`` are what brokers said of records.
 
@@ -41,24 +46,14 @@ def refused_topics(
     """
     found = {topic: _said(topic, error) for topic, error in failures.items() if not is_passing(error)}
     asked = [name for name in sorted(names) if name not in found]
-    if not asked:
-        return found
-    futures = admin.describe_topics(
-        TopicCollection(asked), include_authorized_operations=True, request_timeout=_TIMEOUT_S
-    )
-    for name, future in futures.items():
-        try:
-            topic: Any = answer_of(future, _TIMEOUT_S)
-        except KafkaException as exception:
-            error = exception.args[0]
-            if error.code() in _GONE + _DENIED:
-                found[name] = _said(name, error)
-            elif is_passing(error):
-                break  # nor will they tell about the others
-        else:
-            allowed = {operation.name for operation in topic.authorized_operations or ()}
-            if allowed and "WRITE" not in allowed:
-                found[name] = _denied(name)
+    with suppress(KafkaException):
+        for name, topic in look_up(admin, asked, timeout_s, operations=True).items():
+            if not isinstance(topic, KafkaException):
+                allowed = {operation.name for operation in topic.authorized_operations or ()}
+                if allowed and "WRITE" not in allowed:
+                    found[name] = _denied(name)
+            elif topic.args[0].code() in _GONE + _DENIED:
+                found[name] = _said(name, topic.args[0])
     return found
 
 

@@ -214,11 +214,39 @@ def ensure_table_topics(
     return _ensure(admin, settings, kinds, ids=ids)
 
 
+def look_up(
+    admin: AdminClient, names: Sequence[str], timeout_s: float = _TIMEOUT_S, *, operations: bool = False
+) -> dict[str, Any]:
+    """Look topics up; give what each is like, or the KafkaException that says why it is not known.
+
+    ``operations`` asks for those that we may do with each. Raises KafkaException where there is no answer.
+
+    The client asks the broker that it takes for the controller. Where that one is lost it tries to connect
+    without a pause, until other metadata names another broker, which it does not ask for by itself.
+    """
+    deadline, longest_s = time.monotonic() + timeout_s, _LOOK_UP_S
+    while names:
+        step_s = max(_RETRY_S, min(longest_s, deadline - time.monotonic()))
+        until = time.monotonic() + step_s
+        asked = admin.describe_topics(
+            TopicCollection(list(names)), include_authorized_operations=operations, request_timeout=step_s
+        )
+        outcomes = {name: _outcome(future, until - time.monotonic()) for name, future in asked.items()}
+        if not any(map(_has_no_answer, outcomes.values())):
+            return outcomes
+        if time.monotonic() >= deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout_s:g} s"))
+        with suppress(KafkaException):
+            admin.list_topics(timeout=_METADATA_S)
+        longest_s *= 2
+    return {}
+
+
 def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
     """Return Kafka's ids of topics, by name; those that do not exist are left out."""
     ids: dict[str, str] = {}
     with translated("looking up the ids of topics"):
-        for name, found in _looked_up(admin, names, timeout_s).items():
+        for name, found in look_up(admin, names, timeout_s).items():
             if not isinstance(found, KafkaException):
                 ids[name] = str(found.topic_id)
             elif found.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -317,28 +345,6 @@ def _hidden(name: str, error: KafkaError) -> TopicRefusedError:
     )
 
 
-def _looked_up(admin: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    """Look topics up; give what each is like, or the KafkaException that says why it is not known.
-
-    The client asks the broker that it takes for the controller. Where that one is lost it tries to connect
-    without a pause, until other metadata names another broker, which it does not ask for by itself.
-    """
-    deadline, longest_s = time.monotonic() + timeout_s, _LOOK_UP_S
-    while names:
-        step_s = max(_RETRY_S, min(longest_s, deadline - time.monotonic()))
-        until = time.monotonic() + step_s
-        asked = admin.describe_topics(TopicCollection(list(names)), request_timeout=step_s)
-        outcomes = {name: _outcome(future, until - time.monotonic()) for name, future in asked.items()}
-        if not any(map(_has_no_answer, outcomes.values())):
-            return outcomes
-        if time.monotonic() >= deadline:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer within {timeout_s:g} s"))
-        with suppress(KafkaException):
-            admin.list_topics(timeout=_METADATA_S)
-        longest_s *= 2
-    return {}
-
-
 def _outcome(future: "Future[Any]", timeout_s: float) -> Any:
     try:
         return answer_of(future, timeout_s)
@@ -357,7 +363,7 @@ def _describe(
     found: dict[str, _Description] = {}
     hidden: dict[str, TopicRefusedError] = {}
     with translated("looking up topics"):
-        outcomes = _looked_up(admin, names, _TIMEOUT_S)
+        outcomes = look_up(admin, names)
     for name, topic in outcomes.items():
         if isinstance(topic, KafkaException):
             error = topic.args[0]
