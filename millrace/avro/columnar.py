@@ -9,7 +9,7 @@ Arrow's columnar format is specified at https://arrow.apache.org/docs/format/Col
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +38,9 @@ class _Kind(IntEnum):
     DOUBLE = 5
     BYTES = 6
     DECIMAL = 7
-    ARRAY = 8
-    RECORD = 9
+    RUNS = 8
+    ARRAY = 9
+    RECORD = 10
 
 
 _NO_BRANCH: Final = -1
@@ -64,8 +65,13 @@ _BRANCH: Final = "millrace.branch"
 _UNION: Final = "millrace.union"
 """Properties of a type that was chosen of a union: its number there, and the union."""
 
-Part = tuple[int, int, bytes | None, "bytes | Buffer", "bytes | Buffer"]
-"""Of a type: its values, nulls among them, which are valid, the values themselves, their offsets."""
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+
+Part = tuple[int, int, bytes | None, "bytes | Buffer", "bytes | Buffer", "bytes | Buffer"]
+"""Of a type: its values, nulls among them, which are valid, the values themselves, their offsets.
+
+Where each run of equal values stands once, these are last, and the values are their numbers.
+"""
 
 
 def chosen(union: Sequence[Schema], branch: int) -> Schema:
@@ -102,9 +108,11 @@ def _full_name(record: Any) -> str:
 
 
 class _Layout:
-    """The type of Arrow and the plan of a schema."""
+    """The type of Arrow and the plan of a schema; strings in the fields ``repeating`` have a dictionary."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, repeating: Collection[str] = ()) -> None:
+        self._repeating = repeating
+        self._repeats = False
         self.plan: list[tuple[int, int, int, int]] = []
         self.types: list[pa.DataType] = []
         self._named: dict[str, Any] = {}
@@ -157,7 +165,10 @@ class _Layout:
         if name == "record":
             namespace = schema.get("namespace", namespace)
             fields = []
+            outermost = len(self.plan) == 1
             for field in schema["fields"]:
+                if outermost:
+                    self._repeats = field["name"] in self._repeating
                 type_, nullable = self._add(field["type"], namespace)
                 fields.append(pa.field(field["name"], type_, nullable=nullable))
             return _Kind.RECORD, 0, pa.struct(fields)
@@ -172,6 +183,8 @@ class _Layout:
                 16 if small else 32,
                 (pa.decimal128 if small else pa.decimal256)(precision, scale),
             )
+        if name == "string" and self._repeats:
+            return _Kind.RUNS, 4, _DICTIONARY
         found = _TYPES.get((name, logical)) or _TYPES.get((name, None))
         if found is None:
             raise ColumnsError(f"{name} is not a type that a column can have")
@@ -191,15 +204,30 @@ def _kernel(plan: list[tuple[int, int, int, int]], prefix: int, *, whole: bool) 
     return ColumnReader(plan, prefix, whole)
 
 
+def _of_runs(numbers: pa.Array, offsets: pa.Buffer, runs: pa.Buffer) -> pa.DictionaryArray:
+    """Put a column together of the text of each run, and for each value the number of its run."""
+    texts = pa.Array.from_buffers(pa.string(), offsets.size // 4 - 1, [None, offsets, runs])
+    if not texts:  # all are null, or inside of what is null, where each has a number all the same
+        texts = pa.array([""])
+    elif len(texts) > 1:  # a text may have several runs
+        found = texts.dictionary_encode()
+        numbers, texts = found.indices.take(numbers), found.dictionary
+    return pa.DictionaryArray.from_arrays(numbers, texts, safe=False)
+
+
 class AvroColumns:
     """Reads records of one schema, a record type, after ``prefix`` bytes each.
 
-    With ``whole`` a record must end where its fields do; without, more may follow. ``schema`` is the layout
-    of what :meth:`read` gives.
+    With ``whole`` a record must end where its fields do; without, more may follow. Strings in the fields
+    ``repeating``, which mostly are as in the record before, become columns with a dictionary. ``schema`` is
+    the layout of what :meth:`read` gives.
     """
 
-    def __init__(self, schema: Schema, *, prefix: int = 5, whole: bool = True) -> None:
-        self._layout = _Layout(schema)
+    def __init__(
+        self, schema: Schema, *, prefix: int = 5, whole: bool = True, repeating: Collection[str] = ()
+    ) -> None:
+        self._layout = _Layout(schema, repeating)
+        self._plain = arrow_type(schema)
         self._written = fastavro.parse_schema(_as_written(schema), _write_hint=False)
         self._branches = {field["name"]: _full_name(field["type"]) for field in _chosen_fields(schema)}
         self._prefix = prefix
@@ -234,7 +262,7 @@ class AvroColumns:
             if self._kernel is not None:
                 array, _ = self._array(self._kernel.take(), 0)
             else:
-                array = pa.array(self._read_each(added), self._layout.type)
+                array = pa.array(self._read_each(added), self._plain).cast(self._layout.type)
         except (ValueError, EOFError, IndexError, pa.ArrowException) as error:
             raise ColumnsError(str(error)) from error
         return pa.RecordBatch.from_struct_array(array)
@@ -243,7 +271,7 @@ class AvroColumns:
         """Put a column together of its parts; give it, and where the next one is."""
         kind, _, _, end = self._layout.plan[at]
         type_ = self._layout.types[at]
-        count, nulls, valid, values, offsets = parts[at]
+        count, nulls, valid, values, offsets, runs = parts[at]
         bits = None if valid is None else pa.py_buffer(valid)
         buffers: list[pa.Buffer | None]
         children = None
@@ -255,6 +283,9 @@ class AvroColumns:
                 children.append(array)
         elif kind == _Kind.BYTES:
             buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(values)]
+        elif kind == _Kind.RUNS:
+            numbers = pa.Array.from_buffers(pa.int32(), count, [bits, pa.py_buffer(values)], nulls)
+            return _of_runs(numbers, pa.py_buffer(offsets), pa.py_buffer(runs)), end
         else:
             buffers = [bits, pa.py_buffer(values)]
         return pa.Array.from_buffers(type_, count, buffers, nulls, children=children), end

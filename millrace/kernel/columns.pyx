@@ -5,17 +5,18 @@
 ones and the reference) and reads the records one after the other into a growing buffer per column, as Arrow wants
 them: values of one size side by side, others one after the other with their offsets, and which of them are null.
 Most of a record is as in the one before: fields of which the bytes are the same are counted, and written together
-once another value comes. Memory is read through :c:type:`Source` and written through :c:type:`Output`, but for the
+once another value comes; of a text that is expected to repeat, each run is written once, and for each value the
+number of its run. Memory is read through :c:type:`Source` and written through :c:type:`Output`, but for the
 record before, and for values that are written again: what lies there was read or written so.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
-from millrace.kernel.reading cimport Source, read_flag, read_long, skip, source_at, source_of
+from millrace.kernel.reading cimport Source, little_8, read_flag, read_long, skip, source_at, source_of, trailing_zeros
 from millrace.kernel.rows cimport RowBlock
 from millrace.kernel.writing cimport Output, put, put_byte, room
 
@@ -36,8 +37,9 @@ cdef enum ColumnKind:
     KIND_DOUBLE = 5
     KIND_BYTES = 6
     KIND_DECIMAL = 7
-    KIND_ARRAY = 8
-    KIND_RECORD = 9
+    KIND_RUNS = 8
+    KIND_ARRAY = 9
+    KIND_RECORD = 10
 # end
 
 
@@ -56,6 +58,7 @@ cdef struct Node:
     Output valid  # a byte per value, as far as the last null that is written
     Output values
     Output offsets
+    Output runs  # the values of KIND_RUNS, of which ``values`` has the numbers
 
 
 cdef bint put_offsets(Node* node, Py_ssize_t offset, Py_ssize_t times) noexcept nogil:
@@ -197,6 +200,16 @@ cdef bint read_decimal(Node* node, Source* source) noexcept nogil:
     return True
 
 
+cdef bint read_run(Node* node, Source* source) noexcept nogil:
+    """Read a text that begins a run."""
+    cdef int64_t size = read_long(source)
+    cdef Py_ssize_t at = skip(source, size)
+    cdef int32_t number = <int32_t>(node.offsets.size // 4 - 1)
+    if source.bad or put(&node.runs, source.data + at, size) != 0 or not put_offsets(node, node.runs.size, 1):
+        return False
+    return put(&node.values, <const uint8_t*>&number, 4) == 0
+
+
 cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
     cdef int64_t number = read_long(source)
     cdef int64_t item
@@ -217,7 +230,11 @@ cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) n
 cdef inline Py_ssize_t same_bytes(const uint8_t* one, const uint8_t* other, Py_ssize_t size) noexcept nogil:
     """Count the bytes at the beginning that are the same."""
     cdef Py_ssize_t at = 0
-    while size - at >= 8 and memcmp(one + at, other + at, 8) == 0:
+    cdef uint64_t differing
+    while size - at >= 8:
+        differing = little_8(one + at) ^ little_8(other + at)
+        if differing:
+            return at + (trailing_zeros(differing) >> 3)
         at += 8
     while at < size and one[at] == other[at]:
         at += 1
@@ -306,6 +323,8 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, const Source
         if source.bad or put(&node.values, source.data + at, number) != 0:
             return False
         return put_offsets(node, node.values.size, 1)
+    elif node.kind == KIND_RUNS:
+        return read_run(node, source)
     elif node.kind == KIND_DECIMAL:
         return read_decimal(node, source)
     elif level >= LEVELS:
@@ -393,6 +412,7 @@ cdef class ColumnReader:
             free(self.nodes[index].valid.data)
             free(self.nodes[index].values.data)
             free(self.nodes[index].offsets.data)
+            free(self.nodes[index].runs.data)
         free(self.nodes)
 
     cdef int _clear(self) except -1:
@@ -402,8 +422,8 @@ cdef class ColumnReader:
             node = &self.nodes[index]
             node.count = node.nulls = node.owed = node.repeats = 0
             node.record = -1
-            node.valid.size = node.values.size = node.offsets.size = 0
-            if node.kind in (KIND_BYTES, KIND_ARRAY) and not put_offsets(node, 0, 1):
+            node.valid.size = node.values.size = node.offsets.size = node.runs.size = 0
+            if node.kind in (KIND_BYTES, KIND_RUNS, KIND_ARRAY) and not put_offsets(node, 0, 1):
                 raise MemoryError
         return 0
 
@@ -456,7 +476,7 @@ cdef class ColumnReader:
         return 0
 
     def take(self):
-        """Give for each type its count and nulls, which are valid, its values and its offsets; and begin again.
+        """Give for each type its count and nulls, which are valid, its values, offsets and runs; and begin again.
 
         Raises ValueError as :meth:`add` does.
         """
@@ -477,6 +497,7 @@ cdef class ColumnReader:
                         bits_of(&node.valid) if node.nulls else None,
                         bits_of(&node.values) if node.kind == KIND_BOOLEAN else taken(&node.values),
                         taken(&node.offsets),
+                        taken(&node.runs),
                     )
                 )
             return found

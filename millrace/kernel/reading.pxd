@@ -3,6 +3,18 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define millrace_from_little(number) __builtin_bswap64(number)
+    #else
+    #define millrace_from_little(number) (number)
+    #endif
+    """
+    uint64_t from_little "millrace_from_little"(uint64_t number) noexcept nogil
+    int trailing_zeros "__builtin_ctzll"(uint64_t number) noexcept nogil
 
 
 cdef struct Source:
@@ -33,10 +45,19 @@ cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept
     return source
 
 
+cdef inline uint64_t little_8(const uint8_t* data) noexcept nogil:
+    # 8 bytes at once.
+    cdef uint64_t value
+    memcpy(&value, data, 8)
+    return from_little(value)
+
+
 cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
     # Up to 8 bytes, the lowest first.
     cdef uint64_t value = 0
     cdef int i
+    if size == 8:
+        return little_8(data)
     for i in range(size):
         value |= <uint64_t> data[i] << 8 * i
     return value

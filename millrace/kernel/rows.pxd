@@ -110,6 +110,7 @@ cdef class RowsKernel:
     cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1
     cdef Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept
     cdef bint _has_whole_key(self, Side* side, Side* other) noexcept
+    cdef bint _has_same_key(self) noexcept
     cdef _key(self, Side* side, Side* other)
     cdef int _record(self, const Frame* frame, bint has_before, bint has_after, key, int64_t total_order,
                      int64_t collection_order) except -1

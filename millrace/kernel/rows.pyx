@@ -15,9 +15,9 @@ No byte is read or written but through :func:`take` and :func:`room`, which prov
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
-from millrace.kernel.reading cimport Source, big, little, source_at, take
+from millrace.kernel.reading cimport Source, big, little, little_8, source_at, take, trailing_zeros
 from millrace.kernel.writing cimport (
     DONE,
     NO_MEMORY,
@@ -306,30 +306,31 @@ cdef int put_geometry(Output* out, const uint8_t* data, Py_ssize_t size) noexcep
     return put_sized(out, data + 4, size - 4) or put_byte(out, 2) or put_long(out, <int64_t>srid)
 
 
-cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Count the bytes below 0x80 that the data begins with."""
-    cdef Py_ssize_t at = 0
-    cdef uint64_t eight
-    while size - at >= 8:
-        memcpy(&eight, data + at, 8)
-        if eight & 0x8080808080808080ULL:
-            break
+cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    """Give where the first byte from ``at`` on is that is not below 0x80, or ``size``."""
+    cdef uint64_t high
+    while at < size:
+        if size - at >= 8:
+            high = little_8(data + at)
+        elif size >= 8:
+            # The last 8 bytes, without those in front of ``at``.
+            high = little_8(data + size - 8) >> 8 * (8 - (size - at))
+        else:
+            high = little(data + at, <int>(size - at))
+        high &= 0x8080808080808080ULL
+        if high:
+            return at + (trailing_zeros(high) >> 3)
         at += 8
-    while at < size and data[at] < 0x80:
-        at += 1
-    return at
+    return size
 
 
 cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcept nogil:
     """Say whether the data is UTF-8 as Python reads it, with no first byte above ``highest``."""
-    cdef Py_ssize_t at = ascii_run(data, size)
+    cdef Py_ssize_t at = ascii_run(data, 0, size)
     cdef Py_ssize_t more, i
     cdef uint8_t lead, second
     while at < size:
         lead = data[at]
-        if lead < 0x80:
-            at += ascii_run(data + at, size - at)
-            continue
         if lead < 0xC2 or lead > highest:
             return False
         more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
@@ -347,7 +348,7 @@ cdef bint is_utf8(const uint8_t* data, Py_ssize_t size, uint8_t highest) noexcep
         for i in range(1, more + 1):
             if data[at + i] & 0xC0 != 0x80:
                 return False
-        at += more + 1
+        at = ascii_run(data, at + more + 1, size)
     return True
 
 
@@ -359,7 +360,7 @@ cdef int put_codes(Output* out, const Texts* texts, const Plan* plan, const uint
     cdef const uint8_t* text = NULL
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t i, length
-    if plan.a and ascii_run(data, size) == size:
+    if plan.a and ascii_run(data, 0, size) == size:
         return put_sized(out, data, size)
     for i in range(size):
         length = find_text(texts, plan, data[i], &text)
@@ -1125,16 +1126,16 @@ cdef class RowsKernel:
         if not self._has_whole_key(side, NULL):
             return UNUSUAL
         return self._record(frame, self.before.exists, self.after.exists,
-                            None if self.block is not None else self._key(side, NULL), total_order, collection_order)
+                            self._key(side, NULL), total_order, collection_order)
 
     cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1:
         cdef Py_ssize_t written = self.written
         if not self._has_whole_key(&self.before, NULL) or not self._has_whole_key(&self.after, &self.before):
             return UNUSUAL
-        old = self._key(&self.before, NULL)
         new = self._key(&self.after, &self.before)
-        if old == new:
+        if self._has_same_key():
             return self._record(&frames[0], True, True, new, total_order, collection_order)
+        old = self._key(&self.before, NULL)
         if self._record(&frames[1], True, False, old, total_order, collection_order) == UNUSUAL:
             return UNUSUAL
         if self._record(&frames[2], False, True, new, total_order, collection_order) == DONE:
@@ -1159,15 +1160,29 @@ cdef class RowsKernel:
                 return False
         return True
 
+    cdef bint _has_same_key(self) noexcept:
+        """Say whether an update leaves each part of the key as it is."""
+        cdef Py_ssize_t i, ordinal, before, after, size
+        cdef Side* side
+        for i in range(self.key_parts):
+            ordinal = self.key_ordinals[i]
+            side = self._side_of_key(ordinal, &self.after, &self.before)
+            before, after = self.before.start[ordinal], side.start[ordinal]
+            size = side.start[ordinal + 1] - after
+            if size != self.before.start[ordinal + 1] - before or \
+                    memcmp(self.out.data + before, self.out.data + after, size) != 0:
+                return False
+        return True
+
     cdef _key(self, Side* side, Side* other):
-        """Make the key of parts that are there; None for a table without a key."""
+        """Make the key of parts that are there; None for a table without a key, and in a block."""
         cdef Py_ssize_t i, ordinal
         cdef Py_ssize_t size = 0
         cdef Side* from_side
         cdef bytes key
         cdef uint8_t* into
         cdef Piece prefix
-        if not self.has_key:
+        if not self.has_key or self.block is not None:
             return None
         prefix = piece_of(self.key_prefix)
         size = prefix.size

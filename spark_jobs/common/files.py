@@ -6,7 +6,7 @@ reported to the driver, such as those of a lost attempt, belong to no result. Fi
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -17,6 +17,9 @@ from pyarrow import fs
 
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
+
+_PAGE_ROWS: Final = 1 << 20
+"""Rows of a page, which ends at 1 MiB: each has a compression of its own."""
 
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
@@ -49,6 +52,18 @@ def remove_others(folder: str, files: Iterable[WrittenFile]) -> None:
             system.delete_file(found.path)
 
 
+def _leaves(fields: Iterable[pa.Field], place: str = "") -> Iterator[tuple[str, bool]]:
+    """Name the columns of Parquet, and say which have a dictionary."""
+    for field in fields:
+        path = place + field.name
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, f"{path}.")
+        elif pa.types.is_list(field.type):
+            yield from _leaves([field.type.value_field.with_name("element")], f"{path}.list.")
+        else:
+            yield path, pa.types.is_dictionary(field.type)
+
+
 class ParquetFiles:
     """Writes tables into a folder, each as a file per day; ``prefix`` begins the files' names."""
 
@@ -66,10 +81,12 @@ class ParquetFiles:
         if days is None:
             self._append(table, table, batch)
             return
-        found = sorted(pc.unique(days), key=str)
-        for day in found:
-            part = batch if len(found) == 1 else batch.filter(pc.equal(days, day))
-            self._append(table, f"{table}/day={day}", part)
+        first, last = pc.min_max(days).values()
+        if first == last and not days.null_count:
+            self._append(table, f"{table}/day={first}", batch)
+            return
+        for day in sorted(pc.unique(days), key=str):
+            self._append(table, f"{table}/day={day}", batch.filter(pc.equal(days, day)))
 
     def _append(self, table: str, folder: str, batch: pa.RecordBatch) -> None:
         found = self._open.pop(folder, None)
@@ -88,13 +105,18 @@ class ParquetFiles:
         path = f"{self._folder}/{folder}"
         self._system.create_dir(path, recursive=True)
         name = f"{folder}/{self._name}-{len(self._written) + len(self._open)}.parquet"
-        # Most values of small transactions do not repeat, and zstd finds what does.
+        leaves = list(_leaves(schema))
         writer = pq.ParquetWriter(
             f"{self._folder}/{name}",
             schema,
             filesystem=self._system,
             compression="zstd",
-            use_dictionary=False,
+            # Of others most values do not repeat, and zstd finds those that do.
+            use_dictionary=[path for path, has in leaves if has],
+            # A dictionary says more than the least and greatest value, which cost as much as writing it.
+            write_statistics=[path for path, has in leaves if not has],
+            max_rows_per_page=_PAGE_ROWS,
+            store_schema=False,  # whether a column has a dictionary does not concern its reader
         )
         return f"{table}\0{name}", writer, schema
 

@@ -45,6 +45,9 @@ _PREFIX: Final = 5
 
 _EVENT: Final = "event"
 
+_REPEATING: Final = ("source", "op", "transaction")
+"""Fields of a row whose texts mostly are as in the row before."""
+
 _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 """When a row was made."""
 
@@ -285,7 +288,8 @@ class PieceWriter:
         fingerprint = hashlib.sha256(whole.encode()).hexdigest()[:8]
         name = topic.removeprefix(f"{self._decoder.topics.source}.")
         table = f"rows/{name}/schema={fingerprint}"
-        return _Waiting(table, AvroColumns(schema), ["source", "gtid"], ("source", "ts_ms", "ms"), key_names)
+        columns = AvroColumns(schema, repeating=_REPEATING)
+        return _Waiting(table, columns, ["source", "gtid"], ("source", "ts_ms", "ms"), key_names)
 
     def _wait_each(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
         self._wait(waiting, values, offsets, sum(map(len, values)))
@@ -322,7 +326,7 @@ class PieceWriter:
         for name in path[1:]:
             names = pc.struct_field(names, name)
         wanted = [name for name in pc.unique(names).to_pylist() if name is not None and _has(gtids, name)]
-        return batch.filter(pc.is_in(names, pa.array(wanted, pa.string())))
+        return batch.filter(pc.is_in(names.cast(pa.string()), pa.array(wanted, pa.string())))
 
     # -- typed events ---------------------------------------------------------------------------------
 

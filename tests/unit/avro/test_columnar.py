@@ -147,6 +147,24 @@ def test_fields_that_are_as_in_the_record_before(columns: type[AvroColumns]) -> 
     assert batch.to_pylist() == records
 
 
+def test_texts_that_repeat_have_a_dictionary(columns: type[AvroColumns]) -> None:
+    """Of null at first, a text again after others, an empty one, and other texts in the batch after."""
+    reader = columns(EVERYTHING, repeating=["text", "inner"])
+    assert reader.schema.field("text").type == pa.dictionary(pa.int32(), pa.string())
+    assert reader.schema.field("inner").type[0].type == pa.dictionary(pa.int32(), pa.string())
+    assert reader.schema.field("again").type[0].type == pa.string()
+    for texts in ([None, "a", "a", "b", None, "a", "", "", "b"], [None, None], [], ["c"], ["b", "b"]):
+        inner = [{"a": one, "b": [], "c": at} if one else None for at, one in enumerate(texts)]
+        pairs = zip(texts, inner, strict=True)
+        records = [{**FULL, "text": text, "inner": inside} for text, inside in pairs]
+        batch = reader.read(written(EVERYTHING, records))
+        batch.validate(full=True)
+        assert batch.schema == reader.schema
+        assert batch.to_pylist() == records
+        held = batch.column("text").dictionary.to_pylist()
+        assert len(held) == len({*held}), "each text stands once"
+
+
 def test_all_null_inside_of_null(columns: type[AvroColumns]) -> None:
     batch = columns(EVERYTHING).read(written(EVERYTHING, [EMPTY] * 20))
     batch.validate(full=True)

@@ -274,7 +274,9 @@ def test_every_code(name: str) -> None:
         codes += [
             bytes((first, second)) + end for first in range(0x80, 256) for second in seconds for end in ends
         ]
-    rows = b"".join(b"\0" + raw_value(one, b"12345678" + code) for code in codes)
+    # Eight bytes are looked at together: a code is at any place in them, and in what is left at the end.
+    texts = [b"1" * (at % 19) + code + b"2" * (at % 11) for at, code in enumerate(codes)]
+    rows = b"".join(b"\0" + raw_value(one, text) for text in texts)
     assert compiled(rows) == reference(rows)
 
 
