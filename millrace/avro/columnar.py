@@ -66,6 +66,8 @@ _UNION: Final = "millrace.union"
 """Properties of a type that was chosen of a union: its number there, and the union."""
 
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+_EMPTY: Final = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
+"""One empty text. It is made of bytes: for the first object of Python pyarrow loads pandas."""
 
 Part = tuple[int, int, bytes | None, "bytes | Buffer", "bytes | Buffer", "bytes | Buffer"]
 """Of a type: its values, nulls among them, which are valid, the values themselves, their offsets.
@@ -208,7 +210,7 @@ def _of_runs(numbers: pa.Array, offsets: pa.Buffer, runs: pa.Buffer) -> pa.Dicti
     """Put a column together of the text of each run, and for each value the number of its run."""
     texts = pa.Array.from_buffers(pa.string(), offsets.size // 4 - 1, [None, offsets, runs])
     if not texts:  # all are null, or inside of what is null, where each has a number all the same
-        texts = pa.array([""])
+        texts = _EMPTY
     elif len(texts) > 1:  # a text may have several runs
         found = texts.dictionary_encode()
         numbers, texts = found.indices.take(numbers), found.dictionary

@@ -82,7 +82,7 @@ class ParquetFiles:
             self._append(table, table, batch)
             return
         first, last = pc.min_max(days).values()
-        if first == last and not days.null_count:
+        if first == last:
             self._append(table, f"{table}/day={first}", batch)
             return
         for day in sorted(pc.unique(days), key=str):

@@ -46,12 +46,10 @@ def _is_of_spark(path: Path) -> bool:
 def main() -> None:
     """Be the daemon."""
     leave_archives()
-    import pyarrow as pa  # noqa: PLC0415 - after the path is as it stays
     from pyspark import daemon  # noqa: PLC0415 - from where it now is
 
     from spark_jobs.common import events, raw_topic, rows, tables  # noqa: F401, PLC0415 - for the workers
 
-    pa.array([0])  # for the first array of a list pyarrow loads pandas
     gc.freeze()
     daemon.traceback = _Traceback  # type: ignore[attr-defined,assignment]
     daemon.manager()  # type: ignore[no-untyped-call]
