@@ -114,12 +114,11 @@ class _Layout:
 
     def __init__(self, schema: Schema, repeating: Collection[str] = ()) -> None:
         self._repeating = repeating
-        self._repeats = False
         self.plan: list[tuple[int, int, int, int]] = []
         self.types: list[pa.DataType] = []
         self._named: dict[str, Any] = {}
         self._name(_as_written(schema), "")
-        self.type, _ = self._add(schema, "")
+        self.type, _ = self._add(schema, "", "")
 
     def _name(self, schema: Any, namespace: str) -> None:
         """Take note of the records that a schema defines, also in branches that are not chosen."""
@@ -133,8 +132,8 @@ class _Layout:
             for inner in (schema.get("items"), *(field["type"] for field in schema.get("fields", ()))):
                 self._name(inner, namespace)
 
-    def _add(self, schema: Any, namespace: str) -> tuple[pa.DataType, bool]:
-        """Lay out a type; give that of Arrow, and whether it may be null."""
+    def _add(self, schema: Any, namespace: str, field_name: str) -> tuple[pa.DataType, bool]:
+        """Lay out a type within the outermost field named; give that of Arrow, and whether it may be null."""
         branch = _NO_BRANCH
         if isinstance(schema, list):
             if len(schema) != 2 or "null" not in schema:
@@ -147,7 +146,7 @@ class _Layout:
         at = len(self.plan)
         self.plan.append((0, 0, 0, 0))
         self.types.append(pa.null())
-        kind, width, found = self._laid_out(schema, namespace)
+        kind, width, found = self._laid_out(schema, namespace, field_name)
         self.plan[at] = kind, branch, width, len(self.plan)
         self.types[at] = found
         return found, branch == _OPTIONAL
@@ -160,22 +159,19 @@ class _Layout:
             return self._named[full]
         return schema
 
-    def _laid_out(self, schema: Any, namespace: str) -> tuple[int, int, pa.DataType]:
+    def _laid_out(self, schema: Any, namespace: str, field_name: str) -> tuple[int, int, pa.DataType]:
         name, logical = (
             (schema["type"], schema.get("logicalType")) if isinstance(schema, dict) else (schema, None)
         )
         if name == "record":
             namespace = schema.get("namespace", namespace)
             fields = []
-            outermost = len(self.plan) == 1
             for field in schema["fields"]:
-                if outermost:
-                    self._repeats = field["name"] in self._repeating
-                type_, nullable = self._add(field["type"], namespace)
+                type_, nullable = self._add(field["type"], namespace, field_name or field["name"])
                 fields.append(pa.field(field["name"], type_, nullable=nullable))
             return _Kind.RECORD, 0, pa.struct(fields)
         if name == "array":
-            type_, nullable = self._add(schema["items"], namespace)
+            type_, nullable = self._add(schema["items"], namespace, field_name)
             return _Kind.ARRAY, 0, pa.list_(pa.field("element", type_, nullable=nullable))
         if (name, logical) == ("bytes", "decimal"):
             precision, scale = schema["precision"], schema.get("scale", 0)
@@ -185,7 +181,7 @@ class _Layout:
                 16 if small else 32,
                 (pa.decimal128 if small else pa.decimal256)(precision, scale),
             )
-        if name == "string" and self._repeats:
+        if name == "string" and field_name in self._repeating:
             return _Kind.RUNS, 4, _DICTIONARY
         found = _TYPES.get((name, logical)) or _TYPES.get((name, None))
         if found is None:
@@ -229,7 +225,7 @@ class AvroColumns:
         self, schema: Schema, *, prefix: int = 5, whole: bool = True, repeating: Collection[str] = ()
     ) -> None:
         self._layout = _Layout(schema, repeating)
-        self._plain = arrow_type(schema)
+        self._schema = schema
         self._written = fastavro.parse_schema(_as_written(schema), _write_hint=False)
         self._branches = {field["name"]: _full_name(field["type"]) for field in _chosen_fields(schema)}
         self._prefix = prefix
@@ -264,7 +260,7 @@ class AvroColumns:
             if self._kernel is not None:
                 array, _ = self._array(self._kernel.take(), 0)
             else:
-                array = pa.array(self._read_each(added), self._plain).cast(self._layout.type)
+                array = pa.array(self._read_each(added), arrow_type(self._schema)).cast(self._layout.type)
         except (ValueError, EOFError, IndexError, pa.ArrowException) as error:
             raise ColumnsError(str(error)) from error
         return pa.RecordBatch.from_struct_array(array)

@@ -16,7 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from millrace.kernel.reading cimport Source, little_8, read_flag, read_long, skip, source_at, source_of, trailing_zeros
+from millrace.kernel.reading cimport Source, little, read_flag, read_long, skip, source_at, source_of, trailing_zeros
 from millrace.kernel.rows cimport RowBlock
 from millrace.kernel.writing cimport Output, put, put_byte, room
 
@@ -200,14 +200,11 @@ cdef bint read_decimal(Node* node, Source* source) noexcept nogil:
     return True
 
 
-cdef bint read_run(Node* node, Source* source) noexcept nogil:
-    """Read a text that begins a run."""
+cdef inline bint read_bytes(Node* node, Output* into, Source* source) noexcept nogil:
+    """Read bytes, or a string, into one of the node's outputs, and write where they end there."""
     cdef int64_t size = read_long(source)
     cdef Py_ssize_t at = skip(source, size)
-    cdef int32_t number = <int32_t>(node.offsets.size // 4 - 1)
-    if source.bad or put(&node.runs, source.data + at, size) != 0 or not put_offsets(node, node.runs.size, 1):
-        return False
-    return put(&node.values, <const uint8_t*>&number, 4) == 0
+    return not source.bad and put(into, source.data + at, size) == 0 and put_offsets(node, into.size, 1)
 
 
 cdef bint read_items(Node* nodes, Py_ssize_t index, Source* source, int level) noexcept nogil:
@@ -232,7 +229,7 @@ cdef inline Py_ssize_t same_bytes(const uint8_t* one, const uint8_t* other, Py_s
     cdef Py_ssize_t at = 0
     cdef uint64_t differing
     while size - at >= 8:
-        differing = little_8(one + at) ^ little_8(other + at)
+        differing = little(one + at, 8) ^ little(other + at, 8)
         if differing:
             return at + (trailing_zeros(differing) >> 3)
         at += 8
@@ -318,13 +315,10 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, const Source
         at = skip(source, node.width)
         return not source.bad and put(&node.values, source.data + at, node.width) == 0
     elif node.kind == KIND_BYTES:
-        number = read_long(source)
-        at = skip(source, number)
-        if source.bad or put(&node.values, source.data + at, number) != 0:
-            return False
-        return put_offsets(node, node.values.size, 1)
+        return read_bytes(node, &node.values, source)
     elif node.kind == KIND_RUNS:
-        return read_run(node, source)
+        small = <int32_t>(node.offsets.size // 4 - 1)
+        return read_bytes(node, &node.runs, source) and put(&node.values, <const uint8_t*>&small, 4) == 0
     elif node.kind == KIND_DECIMAL:
         return read_decimal(node, source)
     elif level >= LEVELS:

@@ -45,19 +45,13 @@ cdef inline Source source_of(bytes data, Py_ssize_t at, Py_ssize_t end) noexcept
     return source
 
 
-cdef inline uint64_t little_8(const uint8_t* data) noexcept nogil:
-    # 8 bytes at once.
-    cdef uint64_t value
-    memcpy(&value, data, 8)
-    return from_little(value)
-
-
 cdef inline uint64_t little(const uint8_t* data, int size) noexcept nogil:
     # Up to 8 bytes, the lowest first.
     cdef uint64_t value = 0
     cdef int i
     if size == 8:
-        return little_8(data)
+        memcpy(&value, data, 8)
+        return from_little(value)
     for i in range(size):
         value |= <uint64_t> data[i] << 8 * i
     return value

@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from millrace.kernel.reading cimport Source, big, little, little_8, source_at, take, trailing_zeros
+from millrace.kernel.reading cimport Source, big, little, source_at, take, trailing_zeros
 from millrace.kernel.writing cimport (
     DONE,
     NO_MEMORY,
@@ -311,10 +311,10 @@ cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t at, Py_ssize_t 
     cdef uint64_t high
     while at < size:
         if size - at >= 8:
-            high = little_8(data + at)
+            high = little(data + at, 8)
         elif size >= 8:
             # The last 8 bytes, without those in front of ``at``.
-            high = little_8(data + size - 8) >> 8 * (8 - (size - at))
+            high = little(data + size - 8, 8) >> 8 * (8 - (size - at))
         else:
             high = little(data + at, <int>(size - at))
         high &= 0x8080808080808080ULL
