@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from millrace.avro.registry import SchemaRegistry
 
 _BATCH = 500
-"""Events, or records, that are taken at once; services take as many."""
+_REREAD = 100
+"""Events, or records, that are taken at once, and that are read a second time; services take as many."""
 
 _SOURCE = "bench"
 _NOWHERE = {
@@ -164,13 +165,14 @@ class _Topic:
             self._taken += len(batch)
             yield batch
 
-    def read(self, start: int, stop: int) -> Iterator[Record]:
-        """Give records again."""
-        return iter(self._records[start - self._first : stop - self._first])
+    def read(self, start: int, stop: int) -> Iterator[list[Record]]:
+        """Give records again, in batches as a service reads them."""
+        for at in range(start, stop, _REREAD):
+            yield self._records[at - self._first : min(at + _REREAD, stop) - self._first]
 
     def values(self, start: int, stop: int) -> Generator[bytes, None, None]:
         """Give values again."""
-        for record in self.read(start, stop):
+        for record in chain.from_iterable(self.read(start, stop)):
             yield record.value or b""
 
     def forget(self, before: int) -> None:
@@ -271,6 +273,6 @@ class _Ports(Ports):
         """No table was published before."""
         return [], SnapshotMerged("", 0)
 
-    def records(self, start: int, stop: int) -> Iterator[Record]:
+    def replay(self, start: int, stop: int) -> Iterator[Sequence[Record]]:
         """Read records of events a second time."""
         return self.events.read(start, stop)

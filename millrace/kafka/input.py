@@ -2,7 +2,9 @@
 
 import contextlib
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -254,8 +256,10 @@ class Rereader:
         self._group = group
         self._spare: InputReader | None = None
 
-    def records(self, start: int, stop: int, tick: Callable[[], None]) -> Generator[Record, None, None]:
-        """Give the records from offset ``start`` to before ``stop``, where the last one must be.
+    def batches(
+        self, start: int, stop: int, tick: Callable[[], None]
+    ) -> Generator[Sequence[Record], None, None]:
+        """Give the records from offset ``start`` to before ``stop``, where the last one must be, in batches.
 
         ``tick`` is called for each batch, and while nothing comes; it may raise to end this. A stretch may be
         read within another. Raises as :class:`InputReader` does.
@@ -272,14 +276,21 @@ class Rereader:
         self.close()
         self._spare = reader
 
-    def _until(self, reader: InputReader, stop: int, tick: Callable[[], None]) -> Iterator[Record]:
+    def records(self, start: int, stop: int, tick: Callable[[], None]) -> Generator[Record, None, None]:
+        """Give records as :meth:`batches` does, one by one."""
+        for records in self.batches(start, stop, tick):
+            yield from records
+
+    def _until(self, reader: InputReader, stop: int, tick: Callable[[], None]) -> Iterator[Sequence[Record]]:
         heard = time.monotonic()
         while True:
-            for record in reader.read(_REREAD_BATCH, 1.0):
+            records = reader.read(_REREAD_BATCH, 1.0)
+            if records:
                 heard = time.monotonic()
-                yield record
-                if record.offset >= stop - 1:
+                if records[-1].offset >= stop - 1:
+                    yield records[: bisect_left(records, stop, key=attrgetter("offset"))]
                     return
+                yield records
             if reader.at_end and time.monotonic() - heard > _SILENCE_S:
                 held = held_range(self._settings, self._topic)
                 if held.stop < stop:

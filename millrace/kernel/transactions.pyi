@@ -53,3 +53,17 @@ class TransactionWriter:
         limit: int,
         find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
     ) -> int: ...
+    def take_rows(
+        self,
+        records: Sequence[Any],
+        index: int,
+        prefix: bytes,
+        now_us: int,
+        most_records: int,
+        most_bytes: int,
+        limit: int,
+        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
+        transaction: tuple[bytes, bool, int, int | None],
+        table_maps: dict[int, tuple[TableMapEvent, bytes]],
+        counts: dict[tuple[str, str], int],
+    ) -> int: ...

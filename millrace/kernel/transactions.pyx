@@ -5,7 +5,8 @@
 the ordinary transaction: each of its events in one record of its own, statements that only begin and end it, rows
 of tables that are bound, and a COMMIT. It takes a transaction whole or not at all: the heads of its events are read
 up to its end before anything is written, and what was written of it is dropped where a row turns out to be out of
-the ordinary. So the reference finds every transaction that is left at its first record, and says what is wrong.
+the ordinary. So the reference finds every transaction that is left at its first record, and says what is wrong. Of
+one that is too large for that, and has been assembled, it writes the rows, as far as these are ordinary.
 
 What the kernel knows of tables it is told (:class:`TableWriter`). Memory is read through :c:type:`Source` and
 written through :c:type:`Output` alone.
@@ -258,6 +259,7 @@ cdef class TransactionWriter:
     cdef list _maps
     cdef list _parts
     cdef list _tables
+    cdef dict _counted  # rows of its tables that earlier calls have written, by name
     cdef int64_t _counts[MOST_TABLES]
     cdef int64_t _records
     cdef Py_ssize_t _written
@@ -279,7 +281,7 @@ cdef class TransactionWriter:
         self._read, self._selects_server = read, selects_server
         self._target = topic, 0
         self._begin, self._end = begin, end
-        self._table_maps, self._queries = {}, {}
+        self._table_maps, self._queries, self._counted = {}, {}, {}
         self.groups = {}
 
     def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
@@ -293,11 +295,7 @@ cdef class TransactionWriter:
         reference.
         """
         cdef Py_ssize_t taken
-        self.groups = {}
-        self.count = self.size = self.rows = self.transactions = 0
-        self._call += 1
-        self._prefix_size, self._now_us, self._find_table = PyBytes_GET_SIZE(prefix), now_us, find_table
-        self._boundaries = []
+        self._begin_call(prefix, now_us, find_table)
         try:
             while index < len(records):
                 taken = self._transaction(records, index, prefix, limit)
@@ -309,9 +307,87 @@ cdef class TransactionWriter:
             if self._boundaries:
                 self.groups[self._target] = self._boundaries
         finally:
-            self._find_table = self._boundaries = self._parts = self._tables = self._maps = None
-            trim(&self._out, KEPT)
+            self._end_call()
         return index
+
+    def take_rows(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
+                  Py_ssize_t most_records, Py_ssize_t most_bytes, Py_ssize_t limit, find_table,
+                  tuple transaction not None, dict table_maps not None, dict counts not None):
+        """Write rows of one transaction, from ``index`` on; give the index of the first record left.
+
+        It ends in front of a statement, of whatever is not ordinary, and of an event of more than ``limit`` bytes; other
+        arguments are those of :meth:`take`. ``transaction`` has the id, whether that is a GTID, when it was
+        committed in microseconds since 1970, 0 where that is unknown, and the thread, None where that is.
+        ``table_maps`` has, by table id, those that hold, and their records' values; ``counts`` how many rows were
+        written before, by the tables' names. Both are brought up to date.
+        """
+        cdef Source source
+        cdef Head head
+        cdef Mapped mapped
+        cdef int64_t before = 0
+        cdef int use
+        cdef Py_ssize_t place
+        self._begin_call(prefix, now_us, find_table)
+        try:
+            self._id, self._has_gtid, self._committed_us, thread = transaction
+            self._has_thread = thread is not None
+            self._thread = thread if self._has_thread else 0
+            self._counted = counts
+            for before_of_table in counts.values():
+                before += before_of_table
+            self._begin_rows(before)
+            for event, _ in table_maps.values():
+                mapped = Mapped.__new__(Mapped)
+                mapped.event, mapped.table_id = event, event.table_id
+                self._maps.append(mapped)
+            while index < len(records) and self._records - before < most_records and self._written < most_bytes:
+                if not self._read_head(records[index], prefix, &source, &head) or source.end > limit:
+                    break
+                use = self._uses[head.type_code]
+                record = <tuple>records[index]
+                if use == USE_TABLE_MAP:
+                    if not self._table_map(<bytes>record[VALUE], &head):
+                        break
+                    mapped = <Mapped>self._maps[len(self._maps) - 1]
+                    table_maps[mapped.table_id] = mapped.event, record[VALUE]
+                elif use >= USE_WRITE:
+                    if not self._rows_event(<bytes>record[VALUE], &head, use, record[TIMESTAMP]):
+                        break
+                    if not self._maps:  # it was the last event of a statement
+                        table_maps.clear()
+                elif use == USE_COMMENT:
+                    if not self._comment(<bytes>record[VALUE], &head):
+                        break
+                elif use != USE_SILENT and use != USE_GTID:
+                    break
+                index += 1
+            self._put_parts()
+            for place in range(len(self._tables)):
+                if self._counts[place]:  # none where its first rows are not ordinary
+                    counts[(<TableWriter>self._tables[place]).name] = self._counts[place]
+            self.count = self.rows = self._records - before
+            self.size = self._written
+        finally:
+            self._end_call()
+        return index
+
+    cdef int _begin_call(self, bytes prefix, int64_t now_us, find_table) except -1:
+        self.groups = {}
+        self.count = self.size = self.rows = self.transactions = 0
+        self._call += 1
+        self._prefix_size, self._now_us, self._find_table = PyBytes_GET_SIZE(prefix), now_us, find_table
+        self._boundaries, self._counted = [], {}
+        return 0
+
+    cdef int _begin_rows(self, int64_t before) except -1:
+        self._maps, self._parts, self._tables = [], [], []
+        self._records, self._written = before, 0
+        return 0
+
+    cdef int _end_call(self) except -1:
+        self._find_table = self._boundaries = self._parts = self._tables = self._maps = self._counted = None
+        trim(&self._out, KEPT)
+        return 0
 
     cdef Py_ssize_t _transaction(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
         """Write the transaction that begins at ``index``; give the number of its records, 0 where it is left."""
@@ -323,8 +399,7 @@ cdef class TransactionWriter:
             return 0
         self._has_thread = False
         self._committed_us = 0
-        self._maps, self._parts, self._tables = [], [], []
-        self._records = self._written = 0
+        self._begin_rows(0)
         for number in range(count):
             head = &self._heads[number]
             use = self._uses[head.type_code]
@@ -361,23 +436,16 @@ cdef class TransactionWriter:
         cdef Py_ssize_t size = 0
         cdef Source source
         cdef Head* head
-        cdef bytes value
         self._has_gtid = False
         self._id = None
         while index + number < end:
-            record = records[index + number]
-            if not isinstance(record, tuple) or len(<tuple>record) != FIELDS or (<tuple>record)[HEADERS]:
-                return 0
-            if not PyBytes_CheckExact((<tuple>record)[VALUE]) or not self._fits(number):
-                return 0
-            value = <bytes>(<tuple>record)[VALUE]
-            source = source_of(value, 0, PyBytes_GET_SIZE(value))
-            size += source.end
-            if size > limit or not starts_with(&source, prefix):
+            if not self._fits(number):
                 return 0
             head = &self._heads[number]
-            read_plain_head(&source, head)
-            if not is_ordinary(&source, head):
+            if not self._read_head(records[index + number], prefix, &source, head):
+                return 0
+            size += source.end
+            if size > limit:
                 return 0
             if number == 0:
                 if not head.begins:
@@ -394,6 +462,20 @@ cdef class TransactionWriter:
             if head.ends.size >= 0:
                 return number
         return 0
+
+    cdef bint _read_head(self, record, bytes prefix, Source* source, Head* head) except -1:
+        """Say whether a record has an event of its own whose head is ordinary."""
+        cdef bytes value
+        if not isinstance(record, tuple) or len(<tuple>record) != FIELDS or (<tuple>record)[HEADERS]:
+            return False
+        if not PyBytes_CheckExact((<tuple>record)[VALUE]):
+            return False
+        value = <bytes>(<tuple>record)[VALUE]
+        source[0] = source_of(value, 0, PyBytes_GET_SIZE(value))
+        if not starts_with(source, prefix):
+            return False
+        read_plain_head(source, head)
+        return is_ordinary(source, head)
 
     cdef bint _fits(self, Py_ssize_t number) except -1:
         """Make room for one more head."""
@@ -638,7 +720,7 @@ cdef class TransactionWriter:
                 return index
         if len(self._tables) >= MOST_TABLES:
             return -1
-        self._counts[len(self._tables)] = 0
+        self._counts[len(self._tables)] = self._counted.get(table.name, 0)
         self._tables.append(table)
         return len(self._tables) - 1
 
@@ -724,17 +806,22 @@ cdef class TransactionWriter:
             raise MemoryError
         end = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
         self._boundaries.append((self._id, begin, first[TIMESTAMP], None))
+        self._put_parts()
+        self._boundaries.append((self._id, end, last[TIMESTAMP], None))
+        self.count += self._records + 2
+        self.size += self._written + PyBytes_GET_SIZE(begin) + PyBytes_GET_SIZE(end)
+        self.rows += self._records
+        self.transactions += 1
+        return 0
+
+    cdef int _put_parts(self) except -1:
+        """Put the rows that were written to what is written of their topics."""
         for target, records in self._parts:
             group = self.groups.get(target)
             if group is None:
                 self.groups[target] = records
             else:
                 (<list>group).extend(records)
-        self._boundaries.append((self._id, end, last[TIMESTAMP], None))
-        self.count += self._records + 2
-        self.size += self._written + PyBytes_GET_SIZE(begin) + PyBytes_GET_SIZE(end)
-        self.rows += self._records
-        self.transactions += 1
         return 0
 
     cdef int _put_boundary(self, bytes value, const Head* head) noexcept:

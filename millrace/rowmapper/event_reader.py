@@ -1,5 +1,6 @@
 """Records of ``{source}.events`` as the row mapper takes them."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,9 @@ _IN_PIECES: Final = (
     TransactionPayloadEvent,
 )
 """Events of which the beginning is enough, or whose rows can be read in pieces; partial JSON cannot."""
+
+_HELD_BATCH: Final = 1000
+"""Held events that are given together."""
 
 _PACKED: Final = (CompressedRowsEvent, QueryCompressedEvent)
 """Events that are unpacked whole, or not at all."""
@@ -92,6 +96,19 @@ class Marker:
     timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events of a transaction, to be read one by one, and their records, for what takes several at once.
+
+    ``read`` gives the event of the record at an index, None where it ends none. ``records`` has None for what
+    came in several. ``prefix`` says what precedes the next events, None where that is unknown.
+    """
+
+    records: list[Record | None]
+    read: Callable[[int], Incoming | Unreadable | None]
+    prefix: Callable[[], bytes | None]
+
+
 class EventReader:
     """Makes events of Kafka records, joining those that came in chunks, up to ``held_bytes``.
 
@@ -110,12 +127,43 @@ class EventReader:
         self._unpacked_limit = unpacked_limit
         self._deserialize = deserialize
         self._reread = reread
+        self._held_bytes = held_bytes
         self._joiner = BoundedJoiner(held_bytes)
 
     @property
     def prefix(self) -> bytes | None:
         """What precedes the next events; None if chunks are open or it is unknown."""
         return None if self._joiner.first_offset is not None else self._deserialize.prefix
+
+    def again(self, batches: Iterable[Sequence[Record]]) -> Iterator[EventBatch]:
+        """Read the records of a transaction, which were taken before, a second time."""
+        reader = EventReader(
+            self._deserialize,
+            self._reread,
+            unpacked_limit=self._unpacked_limit,
+            held_bytes=self._held_bytes,
+        )
+        for records in batches:
+
+            def read(index: int, records: Sequence[Record] = records) -> Incoming | Unreadable | None:
+                taken = reader.take(records[index])
+                return None if isinstance(taken, Marker) else taken
+
+            yield EventBatch([*records], read, lambda: reader.prefix)
+
+    def held(self, events: list[Incoming | Unreadable]) -> Iterator[EventBatch]:
+        """Give events that are held, and let go of them, so that what they decode to is not held for all."""
+        while events:
+            part: list[Incoming | Unreadable | None] = [*events[:_HELD_BATCH]]
+            del events[:_HELD_BATCH]
+
+            def read(
+                index: int, part: list[Incoming | Unreadable | None] = part
+            ) -> Incoming | Unreadable | None:
+                one, part[index] = part[index], None
+                return one
+
+            yield EventBatch([_record_of(one) for one in part], read, lambda: self.prefix)
 
     def read(self, value: bytes) -> Event:
         """Read the event of a record; raises BinlogError."""
@@ -169,3 +217,10 @@ class EventReader:
                 return Incoming(value.start, value.stop, timestamp_ms, key, value.head, record, large)
         whole = b"".join(self._reread(value.start, value.stop))
         return Incoming(value.start, value.stop, timestamp_ms, key, whole, self._deserialize(whole))
+
+
+def _record_of(one: Incoming | Unreadable | None) -> Record | None:
+    """Give the record of an event; None where there is none, or several."""
+    if not isinstance(one, Incoming) or one.large is not None or one.next_offset != one.offset + 1:
+        return None
+    return Record(one.offset, one.timestamp_ms, one.key, one.value)

@@ -43,9 +43,11 @@ from millrace.binlog.events.rows import (
     RowsOperation,
 )
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
+from millrace.binlog.grammar import SILENT
 from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
+from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import RowsFlag
 from millrace.contract import Topics
 from millrace.ddl import Server
@@ -53,7 +55,7 @@ from millrace.kafka.chunks import split, split_parts
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.binding import Binder, BoundTable
 from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
-from millrace.rowmapper.event_reader import Incoming, Unreadable
+from millrace.rowmapper.event_reader import EventBatch, Incoming, Unreadable
 from millrace.rowmapper.known_rows import LARGEST, KnownRows, RowLayout, Run, ValueTooLargeError
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
@@ -63,7 +65,7 @@ from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
 
 if TYPE_CHECKING:
-    from millrace.kernel.transactions import TransactionWriter
+    from millrace.kernel.transactions import TableWriter, TransactionWriter
 
 _LOG = get_logger(__name__)
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
@@ -146,6 +148,17 @@ class Publisher:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledRows:
+    """The kernel, which writes the rows of a transaction as far as they are ordinary.
+
+    ``find_table`` gives it the table of a table map, as :meth:`TransactionWriter.take` says.
+    """
+
+    writer: "TransactionWriter"
+    find_table: "Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None]"
+
+
 class _Reason(NamedTuple):
     """Why an event is a dead letter: the class of the error, and its text."""
 
@@ -214,19 +227,61 @@ class Publication:
             return None
         return Progress(*self._done, self._begun, dict(self._tables), self._non_row_changes)
 
-    def run(self, events: Iterable[Incoming | Unreadable]) -> Iterator[None]:
-        """Publish ``events`` as those of the transaction; yield where a Kafka transaction may end.
+    def run(self, batches: Iterable[EventBatch], compiled: CompiledRows | None = None) -> Iterator[None]:
+        """Publish events as those of the transaction; yield where a Kafka transaction may end.
 
         The two differ where a prepared XA transaction is committed: its events came earlier.
         """
         output, known = self._publisher.output, self._publisher.known
-        for incoming in events:
-            work = self._take(incoming)
-            if work is not None:
-                yield from work
-            if output.full or (known is not None and known.full):
-                yield
+        named = self._gtid in {None, self._transaction.id} and self._transaction.id.isascii()
+        if known is not None or self._undone or not named:
+            compiled = None
+        for batch in batches:
+            index = 0
+            while index < len(batch.records):
+                began = index
+                if compiled is not None:
+                    index = self._take_rows(compiled, batch, index)
+                if index == began:
+                    incoming = batch.read(index)
+                    index += 1
+                    work = None if incoming is None else self._take(incoming)
+                    if work is not None:
+                        yield from work
+                if output.full or (known is not None and known.full):
+                    yield
         self.finish()
+
+    def _take_rows(self, compiled: CompiledRows, batch: EventBatch, index: int) -> int:
+        """Let the kernel publish rows from ``index`` on; give the index of the first event that is left."""
+        record, prefix, done = batch.records[index], batch.prefix(), self._done
+        if record is None or prefix is None or record.offset < done.offset or any(done[1:]):
+            return index
+        publisher, writer = self._publisher, compiled.writer
+        output, committed_us = publisher.output, self._transaction.committed_us
+        end = writer.take_rows(
+            batch.records,
+            index,
+            prefix,
+            publisher.now_us(),
+            *output.room,
+            _ROWS_AT_ONCE,  # bytes, of which a row takes one at least
+            compiled.find_table,
+            (self._transaction.id.encode(), self._gtid is not None, committed_us, self._thread),
+            self._table_maps,
+            self._tables,
+        )
+        if end == index:
+            return end
+        if writer.count:
+            self._begin()
+            output.merge(writer.groups, writer.count, writer.size)
+            self._records += writer.rows
+            publisher.counters["rows"] += writer.rows
+        last = batch.records[end - 1]
+        assert last is not None
+        self._done = _Coordinate(last.offset + 1)
+        return end
 
     def refuse(self, error: BinlogError) -> Iterator[None]:
         """Put the last event of the transaction into the dead letter topic."""
@@ -281,6 +336,8 @@ class Publication:
         """Take the next event; give what remains to be done for it, if anything."""
         if isinstance(incoming, Unreadable):
             return self._unreadable(incoming, incoming.error)
+        if ROLES.get(incoming.event.type_code) in SILENT:
+            return None  # nor would it be held
         try:
             event = incoming.event.event
         except BinlogError as error:

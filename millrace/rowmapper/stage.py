@@ -7,6 +7,7 @@ output (:mod:`millrace.rowmapper.publication`).
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,8 @@ from millrace.binlog.transaction import TransactionEnd
 from millrace.contract import EventKey, SourcePosition
 from millrace.rowmapper.assembly import Assembler, Step, Transaction
 from millrace.rowmapper.binding import Seen
-from millrace.rowmapper.event_reader import EventReader, Incoming, Marker, Unreadable
-from millrace.rowmapper.publication import Publication, Publisher
+from millrace.rowmapper.event_reader import EventReader, Marker
+from millrace.rowmapper.publication import CompiledRows, Publication, Publisher
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Record
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from millrace.kernel.transactions import TableWriter, TransactionWriter
     from millrace.rowmapper.snapshots import SnapshotMerger
 
-Replay = Callable[[int, int], Iterator[Incoming | Unreadable]]
-"""Reads the events from one offset to before another a second time."""
+Replay = Callable[[int, int], Iterator[Sequence[Record]]]
+"""Reads the records from one offset to before another a second time, in batches."""
 
 _MOST_BYTES: Final = 1024 * 1024
 """Events of a transaction that the kernel takes at once."""
@@ -198,6 +199,7 @@ class RowMapperStage:
 
         It begins where a transaction may begin of which nothing is published.
         """
+        find_table = partial(self._find_table, self._assembler.server_version)
         while index < len(records):
             prefix = self._reader.prefix
             if prefix is None or not self._assembler.is_between or self._progress is not None:
@@ -205,7 +207,7 @@ class RowMapperStage:
             now_us, room = self._publisher.now_us(), self.output.room
             began, index = (
                 index,
-                compiled.take(records, index, prefix, now_us, *room, self._most_bytes, self._find_table),
+                compiled.take(records, index, prefix, now_us, *room, self._most_bytes, find_table),
             )
             if index == began:
                 break
@@ -223,7 +225,7 @@ class RowMapperStage:
         return index
 
     def _find_table(
-        self, table_map: TableMapEvent, epoch: int, log_file: str, position: int
+        self, server_version: str | None, table_map: TableMapEvent, epoch: int, log_file: str, position: int
     ) -> "tuple[TableWriter | None, bool] | None":
         """Give the kernel a table, or none where its rows are not published.
 
@@ -237,7 +239,7 @@ class RowMapperStage:
         if self._publisher.known is not None and self._publisher.known.concerns(*name):
             return None
         place = SourcePosition(epoch, log_file, position)
-        found = self._binder.find(table_map, place, self._assembler.server_version)
+        found = self._binder.find(table_map, place, server_version)
         return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
 
     # -- the reference --------------------------------------------------------------------------------
@@ -329,9 +331,16 @@ class RowMapperStage:
                 if all(is_transactional(*table, place) for table in transaction.tables):
                     return
         if transaction.events is None:
-            yield from publication.run(self._replay(transaction.start, transaction.stop))
+            batches = self._reader.again(self._replay(transaction.start, transaction.stop))
         else:
-            yield from publication.run(_drained(transaction.events))
+            batches = self._reader.held(transaction.events)
+        yield from publication.run(batches, self._compiled_rows(transaction))
+
+    def _compiled_rows(self, transaction: Transaction) -> CompiledRows | None:
+        """Give the kernel for the rows of a transaction."""
+        if self._compiled is None:
+            return None
+        return CompiledRows(self._compiled, partial(self._find_table, transaction.server_version))
 
     def _undone(self, transaction: Transaction) -> Sequence[OffsetRange]:
         """Give the ranges of events whose rows are undone, of tables that a rollback undoes."""
@@ -357,7 +366,8 @@ class RowMapperStage:
             )
             yield from publication.refuse(error)
             return
-        yield from publication.run(self._replay(pending.start, pending.end))
+        batches = self._reader.again(self._replay(pending.start, pending.end))
+        yield from publication.run(batches, self._compiled_rows(transaction))
         del self._pending_xa[xid]
 
 
@@ -374,13 +384,6 @@ def _bound_together(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
             yield steps[begun:at]
             begun = at
     yield steps[begun:]
-
-
-def _drained(events: list[Incoming | Unreadable]) -> Iterator[Incoming | Unreadable]:
-    """Give events and let go of them, so that what they decode to is not held for all of them at once."""
-    events.reverse()
-    while events:
-        yield events.pop()
 
 
 def _normal(xid: str | None) -> str:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -44,7 +45,7 @@ from millrace.kafka.state import oldest_offset
 from millrace.kafka.topics import TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError, TopicInfos
 from millrace.rowmapper.catalog import Catalog
-from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.known_rows import KnownRows
 from millrace.rowmapper.publication import Publisher
@@ -232,7 +233,7 @@ def make_stage(
         now_us=ports.now_us,
         known=None if store is None else KnownRows(store, binder.selection.completes),
     )
-    event_reader, replay = partial(ports.event_reader, deserialize), partial(ports.replay, deserialize)
+    event_reader, replay = partial(ports.event_reader, deserialize), ports.replay
     buffer_bytes = settings.rows.buffer_mib << 20
     snapshots = ports.snapshots(deserialize, merged)
     merger = merger_of(
@@ -307,7 +308,7 @@ def know_rows(
                 learn_only=True,
             ),
             ports.event_reader(deserialize),
-            partial(ports.replay, deserialize),
+            ports.replay,
             buffer_bytes=ports.settings.rows.buffer_mib << 20,
         )
 
@@ -488,20 +489,14 @@ class Ports:
 
         return read
 
-    def replay(
-        self, deserialize: EventDeserializer, start: int, stop: int
-    ) -> Iterator[Incoming | Unreadable]:
-        """Read events a second time."""
-        reader = self.event_reader(deserialize)
-        for record in self.records(start, stop):
-            taken = reader.take(record)
-            if isinstance(taken, Incoming | Unreadable):
-                yield taken
+    def replay(self, start: int, stop: int) -> Iterator[Sequence[Record]]:
+        """Read the records of events from one offset to before another a second time, in batches."""
+        self.before_reading()
+        return self._again.batches(start, stop, self.tick)
 
     def records(self, start: int, stop: int) -> Iterator[Record]:
-        """Read the records of events from one offset to before another a second time."""
-        self.before_reading()
-        return self._again.records(start, stop, self.tick)
+        """Read records as :meth:`replay` does, one by one."""
+        return chain.from_iterable(self.replay(start, stop))
 
     @cached_property
     def _again(self) -> Rereader:

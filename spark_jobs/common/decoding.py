@@ -27,7 +27,7 @@ from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.topics import TOPIC_SPECS, TableTopicInfo
 from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.catalog import Catalog
-from millrace.rowmapper.event_reader import EventReader, Incoming, Unreadable
+from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
@@ -152,13 +152,13 @@ class _Kept:
         self.end += len(records)
         return records
 
-    def read(self, start: int, stop: int) -> Iterator[Record]:
-        """Give records from a number to before another again."""
+    def read(self, start: int, stop: int) -> Iterator[list[Record]]:
+        """Give records from a number to before another again, in batches."""
         for first, end, _, place in list(self._parts):
             if end <= start or first >= stop:
                 continue
             records = place if isinstance(place, list) else self._load(place, first)
-            yield from records[max(start - first, 0) : stop - first]
+            yield records[max(start - first, 0) : stop - first]
 
     def _load(self, at: int, first: int) -> list[Record]:
         assert self._file is not None
@@ -245,22 +245,12 @@ class RawDecoder:
             truncate=settings.rows.truncate,
             now_us=lambda: decoding.now_ms * 1000,
         )
-        deserialize = self.read_event
-
-        def replay(start: int, stop: int) -> Iterator[Incoming | Unreadable]:
-            reader = EventReader(deserialize, _never_large, unpacked_limit=publisher.unpacked_limit)
-            for record in self._events.read(start, stop):
-                taken = reader.take(record)
-                if isinstance(taken, Incoming | Unreadable):
-                    yield taken
-
+        unpacked_limit = publisher.unpacked_limit
         return RowMapperStage(
             RowMapperState(0),
             publisher,
-            EventReader(
-                deserialize, _never_large, unpacked_limit=publisher.unpacked_limit, held_bytes=_UNBOUNDED
-            ),
-            replay,
+            EventReader(self.read_event, _never_large, unpacked_limit=unpacked_limit, held_bytes=_UNBOUNDED),
+            self._events.read,
             buffer_bytes=settings.rows.buffer_mib << 20,
         )
 
@@ -297,8 +287,8 @@ class RawDecoder:
         return [
             (first.timestamp_ms, last.timestamp_ms)
             for start, stop in events
-            for first in self._events.read(start, start + 1)
-            for last in self._events.read(stop - 1, stop)
+            for (first,) in self._events.read(start, start + 1)
+            for (last,) in self._events.read(stop - 1, stop)
         ]
 
     @property

@@ -13,7 +13,10 @@ from millrace.avro.service_state import RowMapperState
 from millrace.stage import Output, OutputRecord, Record, Target
 from tests.unit.rowmapper.harness import World
 
-__all__ = ["Committed", "PartitionedWorld", "run", "run_with_crashes"]
+__all__ = ["PARTS", "Committed", "PartitionedWorld", "run", "run_with_crashes"]
+
+PARTS = ("whole", "held", "replayed")
+"""How transactions are taken: whole, or in parts, from events that are held or read a second time."""
 
 
 class PartitionedWorld(World):
@@ -23,12 +26,15 @@ class PartitionedWorld(World):
 
 
 class Committed:
-    """What lies in the topics, by partition, and the state with it; how many transactions the kernel took."""
+    """What lies in the topics, by partition, and the state with it; what the kernel took.
+
+    ``compiled`` counts its transactions, ``parts`` how often it wrote rows of one that it did not take whole.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[Target, list[OutputRecord]] = {}
         self.state: bytes = b""
-        self.compiled = 0
+        self.compiled = self.parts = 0
 
     @property
     def certain(self) -> RowMapperState:
@@ -68,7 +74,8 @@ class _Registry:
         return self._schemas[schema_id]
 
 
-def start(world: World, *, compiled: bool) -> Any:
+def start(world: World, *, compiled: bool, part: str = "whole") -> Any:
+    """Start a stage; of a transaction that is not taken whole the events are held, or read a second time."""
     if not isinstance(world.registry, _Registry):
         world.registry = _Registry()
     with patch.object(kernel, "_enabled", compiled):
@@ -76,36 +83,48 @@ def start(world: World, *, compiled: bool) -> Any:
     assert (stage._compiled is not None) == (compiled and not world.settings.rows.include_query)
     if stage._compiled is not None:
         stage._compiled = _Counting(stage._compiled)
+    if part != "whole":
+        stage._most_bytes = 0
+    if part == "replayed":
+        stage._assembler._buffer_bytes = 0
     return stage
 
 
 class _Counting:
-    """Counts the transactions that the kernel takes."""
+    """Counts what the kernel takes."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.taken = 0
+        self.taken = self.parts = 0
 
     def take(self, *arguments: Any) -> int:
         index: int = self._inner.take(*arguments)
         self.taken += self._inner.transactions
         return index
 
+    def take_rows(self, *arguments: Any) -> int:
+        index: int = self._inner.take_rows(*arguments)
+        self.parts += self._inner.count > 0
+        return index
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def run(world: World, *, compiled: bool, chance: random.Random | None = None) -> Committed:
+def run(
+    world: World, *, compiled: bool, chance: random.Random | None = None, part: str = "whole"
+) -> Committed:
     """Let a stage take all events and commit at the end."""
     committed = Committed()
-    stage = start(world, compiled=compiled)
+    stage = start(world, compiled=compiled, part=part)
     with patch.object(kernel, "_enabled", compiled):
         for batch in cuts(world.events.records, chance):
             for _ in stage.take(batch):
                 committed.note(stage.output.groups)
                 stage.output.clear()
     committed.state = stage.state().to_bytes()
-    committed.compiled = 0 if stage._compiled is None else stage._compiled.taken
+    if stage._compiled is not None:
+        committed.compiled, committed.parts = stage._compiled.taken, stage._compiled.parts
     return committed
 
 
@@ -116,7 +135,7 @@ def run_with_crashes(world: World, chance: random.Random) -> Committed:
     with patch.object(Output, "settle_bytes", chance.choice((0, 0, 500, 1 << 20))):
         for crashes_left in reversed(range(20)):
             compiled = chance.random() < 0.7
-            stage = start(world, compiled=compiled)
+            stage = start(world, compiled=compiled, part=chance.choice(PARTS))
             waiting = Committed()
             crashed = False
             with patch.object(kernel, "_enabled", compiled):

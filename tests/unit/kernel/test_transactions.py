@@ -22,7 +22,7 @@ from millrace.binlog.events import (
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED, GAP
 from millrace.rowmapper.partition import murmur2
-from tests.unit.kernel.both_stages import PartitionedWorld, run, run_with_crashes
+from tests.unit.kernel.both_stages import PARTS, PartitionedWorld, run, run_with_crashes
 from tests.unit.rowmapper.harness import EventsTopic, World
 from tests.unit.rowmapper.logs import Log
 
@@ -148,6 +148,20 @@ def test_any_log(seed: int) -> None:
         assert compiled.compiled > 20
 
 
+@pytest.mark.parametrize("part", PARTS[1:])
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_of_transactions_that_are_not_taken_whole(seed: int, part: str) -> None:
+    chance = random.Random(500 + seed)
+    topic = events(chance, 150)
+    for world in (World, PartitionedWorld):
+        reference = run(world(topic), compiled=False)
+        compiled = run(world(topic), compiled=True, chance=chance, part=part)
+        assert compiled.groups == reference.groups
+        assert compiled.state == reference.state
+        assert compiled.compiled == 0
+        assert compiled.parts > 50
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_commits_and_crashes_between_any_two_yields(seed: int) -> None:
     """The kernel continues where the reference was left, and the reference where the kernel was."""
@@ -167,10 +181,11 @@ def test_names_from_the_catalogue(seed: int) -> None:
     entries = [entry for place in chance.sample((4, 3000, 9000, 10**6), 3) for entry in catalog(place)]
     for known in ([], entries, entries[:2]):
         reference = run(World(topic, catalog=known), compiled=False)
-        compiled = run(World(topic, catalog=known), compiled=True, chance=chance)
-        assert compiled.groups == reference.groups
-        assert compiled.state == reference.state
-        assert compiled.compiled
+        for part in PARTS:
+            compiled = run(World(topic, catalog=known), compiled=True, chance=chance, part=part)
+            assert compiled.groups == reference.groups
+            assert compiled.state == reference.state
+            assert compiled.compiled or compiled.parts
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -209,17 +224,18 @@ def test_damaged_events(seed: int) -> None:
             del value[chance.randint(1, 10 * len(value)) :]
             topic.records[at] = topic.records[at]._replace(value=bytes(value))
     reference = run(World(topic), compiled=False)
-    compiled = run(World(topic), compiled=True, chance=chance)
-    assert compiled.groups == reference.groups
-    assert compiled.state == reference.state
+    for part in PARTS:
+        compiled = run(World(topic), compiled=True, chance=chance, part=part)
+        assert compiled.groups == reference.groups
+        assert compiled.state == reference.state
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.000001")), ids=lambda path: path.name)
 def test_logs_of_real_servers(path: Path) -> None:
     topic = EventsTopic().add_file(path)
     reference = run(World(topic), compiled=False)
-    for seed in range(4):
-        compiled = run(World(topic), compiled=True, chance=random.Random(seed))
+    for seed, part in enumerate((*PARTS, *PARTS)):
+        compiled = run(World(topic), compiled=True, chance=random.Random(seed), part=part)
         assert compiled.groups == reference.groups
         assert compiled.state == reference.state
 

@@ -139,13 +139,11 @@ class WorldPorts(Ports):
         limit, held = self.settings.rows.unpacked_mib << 20, self.world.held_bytes
         return EventReader(deserialize, self.reread, unpacked_limit=limit, held_bytes=held)
 
-    def replay(self, deserialize, start, stop):
-        self.world.replays += 1
-        return Ports.replay(self, deserialize, start, stop)
-
-    def records(self, start, stop):
+    def replay(self, start, stop):
         assert start >= self.world.oldest
-        return (record for record in self.world.events.since(start) if record.offset < stop)
+        self.world.replays += 1
+        records = [record for record in self.world.events.since(start) if record.offset < stop]
+        return iter([records[at : at + 3] for at in range(0, len(records), 3)])
 
 
 class World:
@@ -214,7 +212,7 @@ class World:
         store = None if self.store is None else SqliteRowStore(self.store)
         deserialize_event = EventDeserializer()
         self.event_reader = partial(ports.event_reader, deserialize_event)
-        self.replay = partial(ports.replay, deserialize_event)
+        self.replay = ports.replay
         stage, publisher = make_stage(ports, state, deserialize_event, store=store)
         self.is_learning = True
         stored = self.state and self.state.to_bytes()
