@@ -48,6 +48,9 @@ _EVENT: Final = "event"
 _REPEATING: Final = ("source", "op", "transaction")
 """Fields of a row whose texts mostly are as in the row before."""
 
+_REPEATING_NUMBERS: Final = ("source.server_id", "source.thread")
+"""Such numbers, where they are small."""
+
 _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 """When a row was made."""
 
@@ -179,7 +182,7 @@ class PieceWriter:
         placed: bool = False,
     ) -> None:
         self._decoder = RawDecoder(decoding)
-        self._files = ParquetFiles(folder, prefix)
+        self._files = ParquetFiles(folder, prefix, _REPEATING_NUMBERS)
         self._gtids = gtids
         self._placed = placed
         self._outcome = Outcome()

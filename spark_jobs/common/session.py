@@ -41,9 +41,11 @@ _MEMORY_OF_EXECUTORS: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 """What the C library of executors does with free memory: it keeps it, for all threads, instead of returning
-it to the system and taking it again. Kafka's client allocates in one thread what is freed in another."""
+it to the system and taking it again. Kafka's client allocates in one thread what is freed in another. Arrow
+has no memory of its own, which it would return as well."""
 
 
 class SparkSettings(SettingsGroup):

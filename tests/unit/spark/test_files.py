@@ -27,21 +27,29 @@ def test_columns_with_a_dictionary_are_read_as_others(tmp_path: Path) -> None:
     plain = pa.array([["x"], [], None, ["y", None]], pa.list_(pa.field("element", pa.string())))
     batch = pa.RecordBatch.from_struct_array(
         pa.StructArray.from_arrays(
-            [pa.StructArray.from_arrays([texts, pa.array([1, 2, 3, 4])], ["name", "number"]), plain],
+            [
+                pa.StructArray.from_arrays(
+                    [texts, pa.array([1, 2, 3, 4]), pa.array([7, 7, None, 7])], ["name", "number", "thread"]
+                ),
+                plain,
+            ],
             ["source", "list"],
         )
     )
-    with ParquetFiles(str(tmp_path), "part") as files:
+    with ParquetFiles(str(tmp_path), "part", ["source.thread"]) as files:
         files.write("t", batch)
         files.write("t", batch.slice(2))
         (one,) = files.close()
     file = pq.ParquetFile(tmp_path / one.path)
     assert file.schema_arrow.field("source").type[0].type == pa.string()
     assert file.read().to_pylist() == batch.to_pylist() + batch.slice(2).to_pylist()
-    columns = [file.metadata.row_group(0).column(at) for at in range(3)]
-    assert [one.path_in_schema for one in columns] == ["source.name", "source.number", "list.list.element"]
-    assert [one.has_dictionary_page for one in columns] == [True, False, False]
-    assert [one.is_stats_set for one in columns] == [False, True, True]
+    columns = [file.metadata.row_group(0).column(at) for at in range(4)]
+    assert {one.path_in_schema: (one.has_dictionary_page, one.is_stats_set) for one in columns} == {
+        "source.name": (True, False),
+        "source.number": (False, True),
+        "source.thread": (True, True),
+        "list.list.element": (False, True),
+    }
 
 
 def test_rows_of_a_day_are_a_file(tmp_path: Path) -> None:
