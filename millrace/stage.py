@@ -48,7 +48,7 @@ OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
 class Block(Protocol):
-    """Records whose values lie one after the other, for who reads them into columns."""
+    """Records that are not objects of their own, for who reads them into columns."""
 
     size: int
     """Bytes of the values together."""

@@ -11,7 +11,7 @@ Arrow's columnar format is specified at https://arrow.apache.org/docs/format/Col
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import fastavro
 import pyarrow as pa
@@ -240,13 +240,13 @@ class AvroColumns:
         self.add(values)
         return self.take()
 
-    def add(self, values: "list[bytes] | RowBlock") -> None:
+    def add(self, values: "list[bytes] | list[RowBlock]") -> None:
         """Read records, after those that were added before, for :meth:`take` to give.
 
         One of the two raises :class:`ColumnsError` where one is none of the schema, and forgets them all.
         """
         if self._kernel is None:
-            self._added += values
+            self._added += cast("list[bytes]", values)  # blocks are the kernel's
             return
         try:
             self._kernel.add(values)

@@ -6,8 +6,9 @@ ones and the reference) and reads the records one after the other into a growing
 them: values of one size side by side, others one after the other with their offsets, and which of them are null.
 Most of a record is as in the one before: fields of which the bytes are the same are counted, and written together
 once another value comes; of a text that is expected to repeat, each run is written once, and for each value the
-number of its run. Memory is read through :c:type:`Source` and written through :c:type:`Output`, but for the
-record before, and for values that are written again: what lies there was read or written so.
+number of its run. Of a block, whose records differ in their images and three numbers alone, the rest is read once.
+Memory is read through :c:type:`Source` and written through :c:type:`Output`, but for the record before, and for values
+that are written again: what lies there was read or written so.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -17,8 +18,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from millrace.kernel.reading cimport Source, little, read_flag, read_long, skip, source_at, source_of, trailing_zeros
-from millrace.kernel.rows cimport RowBlock
-from millrace.kernel.writing cimport Output, put, put_byte, room
+from millrace.kernel.rows cimport WHOLE, BlockRecord, FrameNumbers, RowBlock
+from millrace.kernel.writing cimport Output, put, put_byte, room, trim
 
 __all__ = ["Buffer", "ColumnReader"]
 
@@ -27,6 +28,7 @@ cdef enum:
     OPTIONAL = -2  # it is a union of null and one other
     MOST_BYTES = 0x7FFFFFFF  # of a column: its offsets have 32 bits
     LEVELS = 64  # of types inside one another
+    KEPT = 1 << 16  # bytes of what stands around images
 
 # generated: ColumnKind
 cdef enum ColumnKind:
@@ -257,10 +259,9 @@ cdef Py_ssize_t repeat_fields(Node* nodes, Py_ssize_t child, Py_ssize_t end, Sou
     return child
 
 
-cdef bint read_fields(Node* nodes, Py_ssize_t index, Source* source, const Source* last, int64_t record,
-                      int level) noexcept nogil:
-    cdef Py_ssize_t end = nodes[index].end
-    cdef Py_ssize_t child = index + 1
+cdef bint read_fields(Node* nodes, Py_ssize_t child, Py_ssize_t end, Source* source, const Source* last,
+                      int64_t record, int level) noexcept nogil:
+    """Read the fields of a record from ``child`` to before ``end``."""
     cdef Py_ssize_t begin
     cdef Node* node
     while child < end:
@@ -325,7 +326,66 @@ cdef bint read_value(Node* nodes, Py_ssize_t index, Source* source, const Source
         return False
     elif node.kind == KIND_ARRAY:
         return read_items(nodes, index, source, level)
-    return read_fields(nodes, index, source, last, record, level)
+    return read_fields(nodes, index + 1, node.end, source, last, record, level)
+
+
+cdef bint may_repeat(const Node* nodes, Py_ssize_t child, Py_ssize_t end) noexcept nogil:
+    """Say whether the fields have no array that is not null."""
+    while child < end:
+        if not nodes[child].owed and (nodes[child].kind == KIND_ARRAY or (
+            nodes[child].kind == KIND_RECORD and not may_repeat(nodes, child + 1, nodes[child].end)
+        )):
+            return False
+        child = nodes[child].end
+    return True
+
+
+cdef bint put_numbers(Node* node, int64_t first, Py_ssize_t times) noexcept nogil:
+    cdef Py_ssize_t index
+    cdef int64_t last = first + times - 1
+    cdef uint8_t* into
+    if node.kind == KIND_LONG:
+        into = room(&node.values, 8 * times)
+        if into == NULL:
+            return False
+        for index in range(times):
+            (<int64_t*>into)[index] = first + index
+    elif node.kind == KIND_INT and last == <int32_t>last:
+        into = room(&node.values, 4 * times)
+        if into == NULL:
+            return False
+        for index in range(times):
+            (<int32_t*>into)[index] = <int32_t>(first + index)
+    else:
+        return False
+    node.count += times
+    return True
+
+
+cdef bint read_again(Node* nodes, Py_ssize_t child, Py_ssize_t end, Py_ssize_t times,
+                     const FrameNumbers* numbers) noexcept nogil:
+    """Count fields that were read last so many times more; the ``numbers`` among them, by their place, go up."""
+    cdef Node* node
+    cdef int index
+    while child < end:
+        node = &nodes[child]
+        if node.owed:
+            owe(node, times)
+        elif node.kind == KIND_RECORD:
+            node.count += times
+            if not read_again(nodes, child + 1, node.end, times, numbers):
+                return False
+        else:
+            for index in range(3):
+                if node.at == numbers.at[index]:
+                    if not put_numbers(node, numbers.value[index] + 1, times):
+                        return False
+                    break
+            else:
+                node.count += times
+                node.repeats += times
+        child = node.end
+    return True
 
 
 cdef bytes bits_of(const Output* flags):
@@ -379,6 +439,8 @@ cdef class ColumnReader:
     cdef Py_ssize_t prefix
     cdef bint whole
     cdef int64_t number  # of the last record
+    cdef Py_ssize_t rest  # the first node after the images, where the records are of rows
+    cdef Output frame
 
     def __cinit__(self, list plan not None, Py_ssize_t prefix, bint whole):
         cdef Py_ssize_t index
@@ -396,6 +458,9 @@ cdef class ColumnReader:
             node.kind, node.branch, node.width, node.end = plan[index]
             if node.end <= index or node.end > self.size or (node.kind == KIND_ARRAY and node.end == index + 1):
                 raise ValueError("a plan whose parts do not lie inside one another")
+        self.rest = 0
+        if self.size > 2 and self.nodes[1].end < self.size:
+            self.rest = self.nodes[self.nodes[1].end].end
         if self.size == 0 or self.nodes[0].kind != KIND_RECORD or self.nodes[0].branch != NO_BRANCH:
             raise ValueError("a plan that is not that of a record")
         self._clear()
@@ -408,10 +473,12 @@ cdef class ColumnReader:
             free(self.nodes[index].offsets.data)
             free(self.nodes[index].runs.data)
         free(self.nodes)
+        free(self.frame.data)
 
     cdef int _clear(self) except -1:
         cdef Py_ssize_t index
         cdef Node* node
+        trim(&self.frame, KEPT)
         for index in range(self.size):
             node = &self.nodes[index]
             node.count = node.nulls = node.owed = node.repeats = 0
@@ -421,43 +488,75 @@ cdef class ColumnReader:
                 raise MemoryError
         return 0
 
-    def add(self, values not None):
-        """Read records, a list or a RowBlock, after those that were read before.
+    def add(self, list values not None):
+        """Read records, or those of RowBlocks, after those that were read before.
 
         Raises ValueError for what is no record of the schema, and forgets all of them then.
         """
+        cdef Source source, last
+        cdef object value
+        cdef bint has_last = False
+        cdef Py_ssize_t index
         try:
-            if isinstance(values, RowBlock):
-                self._read_block(<RowBlock>values)
-            else:
-                self._read_list(<list?>values)
+            for index in range(len(values)):
+                value = values[index]
+                if isinstance(value, RowBlock):
+                    self._read_block(<RowBlock>value)
+                    has_last = False
+                    continue
+                if not PyBytes_CheckExact(value):
+                    raise ValueError(f"record {index} is not bytes")
+                source = source_of(value, 0, PyBytes_GET_SIZE(value))
+                self._read(index, &source, &last if has_last else NULL)
+                last, has_last = source, True
         except BaseException:
             self._clear()
             raise
 
-    cdef int _read_list(self, list values) except -1:
-        cdef Source source, last
-        cdef object value
-        cdef Py_ssize_t index
-        for index in range(len(values)):
-            value = values[index]
-            if not PyBytes_CheckExact(value):
-                raise ValueError(f"record {index} is not bytes")
-            source = source_of(value, 0, PyBytes_GET_SIZE(value))
-            self._read(index, &source, &last if index else NULL)
-            last = source
-        return 0
-
     cdef int _read_block(self, RowBlock block) except -1:
         cdef Source source, last
-        cdef const Py_ssize_t* ends = <const Py_ssize_t*>block.ends.data
+        cdef const BlockRecord* record
         cdef Py_ssize_t start = 0
         cdef Py_ssize_t index
+        cdef Py_ssize_t first = 0  # of the records at hand, which have the same frame
+        cdef int kind = WHOLE
         for index in range(block.count()):
-            source = source_at(block.values.data + start, ends[index] - start)
-            self._read(index, &source, &last if index else NULL)
+            record = block.record(index)
+            source = source_at(block.images.data + start, record.end - start)
+            start = record.end
+            if record.kind != kind:
+                if kind != WHOLE:
+                    self._read_frame(block, first, index)
+                first, kind = index, record.kind
+            if kind == WHOLE:
+                self._read(index, &source, NULL)
+                continue
+            self.number += 1
+            self.nodes[0].count += 1
+            if not read_fields(self.nodes, 1, self.rest, &source, &last if first < index else NULL, self.number, 0) or \
+                    source.at != source.end:
+                raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
             last = source
-            start = ends[index]
+        if kind != WHOLE:
+            self._read_frame(block, first, block.count())
+        return 0
+
+    cdef int _read_frame(self, RowBlock block, Py_ssize_t first, Py_ssize_t end) except -1:
+        """Read what the records of a block from ``first`` on have after their images: that of one kind."""
+        cdef FrameNumbers numbers
+        cdef Source source
+        while first < end:
+            self.frame.size = 0
+            if block.put_frame(&self.frame, first, &numbers):
+                raise MemoryError
+            source = source_at(self.frame.data, self.frame.size)
+            if not read_fields(self.nodes, self.rest, self.size, &source, NULL, self.number, 0) or source.at != source.end:
+                raise ValueError(f"record {first} is none of this schema, or a column takes 2 GiB")
+            first += 1
+            if first < end and may_repeat(self.nodes, self.rest, self.size):
+                if not read_again(self.nodes, self.rest, self.size, end - first, &numbers):
+                    raise ValueError(f"record {first} is none of this schema, or memory is short")
+                return 0
         return 0
 
     cdef int _read(self, Py_ssize_t index, Source* source, const Source* last) except -1:

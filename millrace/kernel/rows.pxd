@@ -65,14 +65,48 @@ cdef int put_json_string(Output* out, const uint8_t* data, Py_ssize_t size) noex
 cdef int put_json(Output* out, Document* document, int kind, int64_t start, int64_t end, int depth) noexcept
 
 
+cdef enum:
+    MOST_FRAMES = 3
+    WHOLE = 3  # in place of the number of a frame: of a record that has its own
+
+
+cdef struct BlockRecord:
+    Py_ssize_t end  # of its images, or of all of it
+    int kind  # the number of its frame, or WHOLE
+
+
+cdef struct BlockFrame:
+    # Where a frame lies among all, how many bytes are in front of the row's number, between it and the orders, after.
+    Py_ssize_t at
+    Py_ssize_t start
+    Py_ssize_t end
+    Py_ssize_t missing
+
+
+cdef struct FrameNumbers:
+    # What the rows that follow have one more of: where it lies in a frame, and its value.
+    Py_ssize_t[3] at
+    int64_t[3] value
+
+
 cdef class RowBlock:
-    cdef Output values
-    cdef Output ends  # a Py_ssize_t for each
+    cdef Output images
+    cdef Output records  # a BlockRecord for each
+    cdef BlockFrame[MOST_FRAMES] frames
+    cdef Output texts  # of the frames
+    cdef bytes record_prefix
+    cdef int64_t total_order
+    cdef int64_t collection_order
+    cdef readonly Py_ssize_t size
     cdef readonly bytes prefix
 
     cdef Py_ssize_t count(self) noexcept
-    cdef uint8_t* room(self, Py_ssize_t size) noexcept
-    cdef void drop(self, Py_ssize_t size) noexcept
+    cdef const BlockRecord* record(self, Py_ssize_t index) noexcept
+    cdef int begin(self, bytes record_prefix, const Frame* frames, int count, int64_t total_order,
+                   int64_t collection_order) except -1
+    cdef uint8_t* room(self, Py_ssize_t size, int kind, Py_ssize_t whole) noexcept
+    cdef void drop(self, Py_ssize_t whole) noexcept
+    cdef int put_frame(self, Output* out, Py_ssize_t index, FrameNumbers* numbers) noexcept
 
 
 cdef class RowsKernel:
@@ -96,6 +130,7 @@ cdef class RowsKernel:
     cdef Py_ssize_t written  # bytes of the values that the last call made
     cdef object stamp
     cdef RowBlock block  # where records go, or to a list
+    cdef const Frame* frames
     cdef list records
 
     cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, records, const Frame* frames,

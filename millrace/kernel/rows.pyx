@@ -814,68 +814,117 @@ cdef inline uint8_t* copy(uint8_t* into, const uint8_t* data, Py_ssize_t size) n
 
 
 cdef class RowBlock:
-    """Records whose values lie one after the other; it takes the place of a list of keys and values.
+    """Records of one event, images and what stands around them apart; it takes the place of a list of keys and values.
 
-    It keeps no keys. ``prefix`` says of which schemas the records are.
+    A record has a prefix, its images, and a frame with its numbers. The frame is that of all records of its kind, of
+    which there are three at the most, so it is held once; numbers go up by one from record to record. Records that
+    were not made here are held whole. It keeps no keys. ``prefix`` says of which schemas the records are, ``size`` is
+    that of all values as records have them.
     """
 
     def __init__(self, bytes prefix not None):
         self.prefix = prefix
 
     def __dealloc__(self):
-        free(self.values.data)
-        free(self.ends.data)
+        free(self.images.data)
+        free(self.records.data)
+        free(self.texts.data)
 
     def __len__(self):
         return self.count()
 
     cdef Py_ssize_t count(self) noexcept:
-        return self.ends.size // sizeof(Py_ssize_t)
+        return self.records.size // sizeof(BlockRecord)
+
+    cdef const BlockRecord* record(self, Py_ssize_t index) noexcept:
+        return &(<const BlockRecord*>self.records.data)[index]
 
     def __iter__(self):
-        cdef const Py_ssize_t* ends = <const Py_ssize_t*>self.ends.data
+        """Put the records together."""
         cdef Py_ssize_t start = 0
-        cdef Py_ssize_t index
+        cdef Py_ssize_t index, end
+        cdef FrameNumbers numbers
+        cdef Output frame = Output(NULL, 0, 0, False)
         found = []
-        for index in range(self.count()):
-            found.append(PyBytes_FromStringAndSize(<const char*>self.values.data + start, ends[index] - start))
-            start = ends[index]
+        try:
+            for index in range(self.count()):
+                end = self.record(index).end
+                record = PyBytes_FromStringAndSize(<const char*>self.images.data + start, end - start)
+                if self.record(index).kind != WHOLE:
+                    frame.size = 0
+                    if self.put_frame(&frame, index, &numbers):
+                        raise MemoryError
+                    record = self.record_prefix + record + PyBytes_FromStringAndSize(<const char*>frame.data, frame.size)
+                start = end
+                found.append(record)
+        finally:
+            free(frame.data)
         return iter(found)
 
-    @property
-    def size(self):
-        """Bytes of the values together."""
-        return self.values.size
+    cdef int begin(self, bytes record_prefix, const Frame* frames, int count, int64_t total_order,
+                   int64_t collection_order) except -1:
+        """Take what the records that follow have in common, and the orders of the first; see RowsKernel."""
+        cdef int index
+        cdef BlockFrame* frame
+        if self.count():
+            raise RuntimeError("the block has records already")
+        self.record_prefix, self.total_order, self.collection_order = record_prefix, total_order, collection_order
+        self.texts.size = 0
+        for index in range(min(count, MOST_FRAMES)):
+            frame = &self.frames[index]
+            frame.at, frame.start, frame.end = self.texts.size, frames[index].start.size, frames[index].end.size
+            frame.missing = frames[index].missing.size
+            if (
+                put(&self.texts, frames[index].start.data, frame.start)
+                or put(&self.texts, frames[index].end.data, frame.end)
+                or put(&self.texts, frames[index].missing.data, frame.missing)
+            ):
+                raise MemoryError
+        return 0
 
-    cdef uint8_t* room(self, Py_ssize_t size) noexcept:
-        """Append a value of so many bytes, to be written; NULL where memory is short."""
-        cdef uint8_t* end = room(&self.ends, sizeof(Py_ssize_t))
-        cdef uint8_t* into
-        if end == NULL:
+    cdef uint8_t* room(self, Py_ssize_t size, int kind, Py_ssize_t whole) noexcept:
+        """Append a record of ``whole`` bytes, so many of which are to be written; NULL where memory is short."""
+        cdef uint8_t* into = room(&self.images, size)
+        cdef BlockRecord record = BlockRecord(self.images.size, kind)
+        if into == NULL or put(&self.records, <const uint8_t*>&record, sizeof(BlockRecord)):
             return NULL
-        into = room(&self.values, size)
-        if into == NULL:
-            self.ends.size -= sizeof(Py_ssize_t)
-        else:
-            (<Py_ssize_t*>end)[0] = self.values.size
+        self.size += whole
         return into
 
-    cdef void drop(self, Py_ssize_t size) noexcept:
-        """Take the last value back, which has so many bytes."""
-        self.values.size -= size
-        self.ends.size -= sizeof(Py_ssize_t)
+    cdef void drop(self, Py_ssize_t whole) noexcept:
+        """Take the last record back, which has so many bytes."""
+        self.records.size -= sizeof(BlockRecord)
+        self.images.size = self.record(self.count() - 1).end if self.count() else 0
+        self.size -= whole
+
+    cdef int put_frame(self, Output* out, Py_ssize_t index, FrameNumbers* numbers) noexcept:
+        """Write what stands after the images of a record, and say where its numbers lie."""
+        cdef const BlockFrame* frame = &self.frames[self.record(index).kind]
+        cdef const uint8_t* text = self.texts.data + frame.at
+        cdef int status = put(out, text, frame.start)
+        numbers.value[0] = index
+        numbers.value[1] = self.total_order + index
+        numbers.value[2] = self.collection_order + index
+        numbers.at[0] = out.size
+        status = status or put_long(out, numbers.value[0]) or put(out, text + frame.start, frame.end)
+        numbers.at[1] = out.size
+        status = status or put_long(out, numbers.value[1])
+        numbers.at[2] = out.size
+        status = status or put_long(out, numbers.value[2]) or put_byte(out, 0)
+        return status or put(out, text + frame.start + frame.end, frame.missing)
 
     def append(self, tuple record not None):
         """Append a key, which is not kept, and a value."""
         cdef bytes value = <bytes?>record[1]
-        cdef uint8_t* into = self.room(PyBytes_GET_SIZE(value))
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+        cdef uint8_t* into = self.room(size, WHOLE, size)
         if into == NULL:
             raise MemoryError
-        memcpy(into, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+        memcpy(into, PyBytes_AS_STRING(value), size)
 
     def clear(self):
         """Forget all records."""
-        self.values.size = self.ends.size = 0
+        self.images.size = self.records.size = self.size = 0
 
 
 cdef class RowsKernel:
@@ -1003,15 +1052,20 @@ cdef class RowsKernel:
         self.busy = True
         self.stamp = stamp
         self.written = 0
+        self.frames = frames
         try:
             if isinstance(records, RowBlock):
                 self.block = <RowBlock>records
+                self.block.begin(
+                    self.value_prefix, frames, MOST_FRAMES if self.has_two_sides else 1, total_order, collection_order
+                )
             else:
                 self.records = <list?>records
             return self._write(rows, size, frames, total_order, collection_order, slowly)
         finally:
             self.busy = False
             self.stamp = self.block = self.records = None
+            self.frames = NULL
             trim(&self.out, KEPT)
             trim(&self.scratch, KEPT)
 
@@ -1230,11 +1284,12 @@ cdef class RowsKernel:
             into = <uint8_t*>PyBytes_AS_STRING(record)
             self.records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
         else:
-            into = self.block.room(size)
+            into = self.block.room(2 + before_size + after_size, <int>(frame - self.frames), size)
             if into == NULL:
                 raise MemoryError
         self.written += size
-        into = copy(into, prefix.data, prefix.size)
+        if self.block is None:
+            into = copy(into, prefix.data, prefix.size)
         into[0] = 2 if has_before else 0
         into += 1
         if has_before:
@@ -1243,6 +1298,8 @@ cdef class RowsKernel:
         into += 1
         if has_after:
             into = copy(into, self.out.data + self.after.start[0], after_size)
+        if self.block is not None:
+            return DONE
         into = copy(into, frame.start.data, frame.start.size)
         into = copy(into, numbers, row_size)
         into = copy(into, frame.end.data, frame.end.size)

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import compress, groupby, repeat
+from itertools import chain, compress, groupby, repeat
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import pyarrow as pa
@@ -152,7 +152,7 @@ class _Waiting:
         self.offsets: list[int] = []
         self.size = 0
 
-    def add(self, values: "list[bytes] | RowBlock", offsets: Sequence[int], size: int) -> None:
+    def add(self, values: "list[bytes] | list[RowBlock]", offsets: Sequence[int], size: int) -> None:
         """Take records whose values have ``size`` bytes together."""
         self.columns.add(values)
         self.offsets += offsets
@@ -245,14 +245,18 @@ class PieceWriter:
 
     def _add(self, topic: str, records: Sequence[OutputRecord]) -> None:
         for is_block, part in groupby(records, _is_block):
-            if not is_block:
-                self._add_records(topic, list(part))
-                continue
-            for _, value, offset, _ in part:
-                block = cast("RowBlock", value)
-                prefix = block.prefix if self._placed else block.prefix[:_PREFIX]
-                self._outcome.made_of([offset])
-                self._wait(self._waiting_of(topic, prefix), block, [offset] * len(block), block.size)
+            (self._add_blocks if is_block else self._add_records)(topic, list(part))
+
+    def _add_blocks(self, topic: str, records: Sequence[OutputRecord]) -> None:
+        blocks = [cast("RowBlock", record[1]) for record in records]
+        offsets = [record[2] for record in records]
+        self._outcome.made_of(offsets)
+        for prefix in sorted({block.prefix for block in blocks}):
+            same = [block.prefix == prefix for block in blocks]
+            chosen = list(compress(blocks, same))
+            each = chain.from_iterable(map(repeat, compress(offsets, same), map(len, chosen)))
+            waiting = self._waiting_of(topic, prefix if self._placed else prefix[:_PREFIX])
+            self._wait(waiting, chosen, list(each), sum([block.size for block in chosen]))
 
     def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
@@ -298,7 +302,7 @@ class PieceWriter:
         self._wait(waiting, values, offsets, sum(map(len, values)))
 
     def _wait(
-        self, waiting: _Waiting, values: "list[bytes] | RowBlock", offsets: Sequence[int], size: int
+        self, waiting: _Waiting, values: "list[bytes] | list[RowBlock]", offsets: Sequence[int], size: int
     ) -> None:
         """Let records wait, whose values have ``size`` bytes; write those that wait once they are enough."""
         waiting.add(values, offsets, size)

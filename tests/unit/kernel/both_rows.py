@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 from millrace import kernel
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter
+from millrace.avro.columnar import AvroColumns
+from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter, table_schemas
 from millrace.binlog.columns import AvroOptions
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.rows import RowsOperation
@@ -88,6 +89,7 @@ class Way:
             record_limit=limit,
             ruled=ruled,
         )
+        self._schema = table_schemas("s", resolved, options, ruled).envelope
         self.images = _Counting(resolved.columns, self.before, self.after, options=options)
         with patch.object(kernel, "_enabled", compiled):
             self.native = self.encoder.kernel(self.before, self.after)
@@ -102,7 +104,18 @@ class Way:
             assert self._write(rows, block) == found
             assert found is not None or [*block] == [value for _, value in records]
             assert block.size == sum(map(len, block))
+            self._compare_columns(block)
         return found or records
+
+    def _compare_columns(self, block: "RowBlock") -> None:
+        """Read a block as columns as its records by themselves are, twice, one after the other."""
+        columns = AvroColumns(self._schema)
+        found = []
+        for values in ([block], [*block]):
+            columns.add(values)
+            columns.add([*values, *values])
+            found.append(columns.take().serialize())
+        assert found[0] == found[1]
 
     def _write(
         self, rows: bytes, records: "list[tuple[bytes | None, bytes]] | RowBlock"
