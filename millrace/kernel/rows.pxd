@@ -130,7 +130,6 @@ cdef class RowsKernel:
     cdef Py_ssize_t written  # bytes of the values that the last call made
     cdef object stamp
     cdef RowBlock block  # where records go, or to a list
-    cdef const Frame* frames
     cdef list records
 
     cdef bint write_rows(self, const uint8_t* rows, Py_ssize_t size, records, const Frame* frames,
@@ -141,11 +140,11 @@ cdef class RowsKernel:
     cdef int _image(self, Side* side, Source* cursor) except -1
     cdef int _convert(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _json(self, Py_ssize_t ordinal, const uint8_t* data, Py_ssize_t size) except -1
-    cdef int _one_sided(self, const Frame* frame, int64_t total_order, int64_t collection_order) except -1
+    cdef int _one_sided(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1
     cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1
     cdef Side* _side_of_key(self, Py_ssize_t ordinal, Side* side, Side* other) noexcept
     cdef bint _has_whole_key(self, Side* side, Side* other) noexcept
     cdef bint _has_same_key(self) noexcept
     cdef _key(self, Side* side, Side* other)
-    cdef int _record(self, const Frame* frame, bint has_before, bint has_after, key, int64_t total_order,
+    cdef int _record(self, const Frame* frames, int kind, bint has_before, bint has_after, key, int64_t total_order,
                      int64_t collection_order) except -1

@@ -1052,7 +1052,6 @@ cdef class RowsKernel:
         self.busy = True
         self.stamp = stamp
         self.written = 0
-        self.frames = frames
         try:
             if isinstance(records, RowBlock):
                 self.block = <RowBlock>records
@@ -1065,7 +1064,6 @@ cdef class RowsKernel:
         finally:
             self.busy = False
             self.stamp = self.block = self.records = None
-            self.frames = NULL
             trim(&self.out, KEPT)
             trim(&self.scratch, KEPT)
 
@@ -1175,11 +1173,11 @@ cdef class RowsKernel:
             return self._convert(ordinal, data, size)
         return status or put_byte(&self.out, 2) or put_sized(&self.out, self.scratch.data, self.scratch.size)
 
-    cdef int _one_sided(self, const Frame* frame, int64_t total_order, int64_t collection_order) except -1:
+    cdef int _one_sided(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1:
         cdef Side* side = &self.before if self.before.exists else &self.after
         if not self._has_whole_key(side, NULL):
             return UNUSUAL
-        return self._record(frame, self.before.exists, self.after.exists,
+        return self._record(frames, 0, self.before.exists, self.after.exists,
                             self._key(side, NULL), total_order, collection_order)
 
     cdef int _update(self, const Frame* frames, int64_t total_order, int64_t collection_order) except -1:
@@ -1188,11 +1186,11 @@ cdef class RowsKernel:
             return UNUSUAL
         new = self._key(&self.after, &self.before)
         if self._has_same_key():
-            return self._record(&frames[0], True, True, new, total_order, collection_order)
+            return self._record(frames, 0, True, True, new, total_order, collection_order)
         old = self._key(&self.before, NULL)
-        if self._record(&frames[1], True, False, old, total_order, collection_order) == UNUSUAL:
+        if self._record(frames, 1, True, False, old, total_order, collection_order) == UNUSUAL:
             return UNUSUAL
-        if self._record(&frames[2], False, True, new, total_order, collection_order) == DONE:
+        if self._record(frames, 2, False, True, new, total_order, collection_order) == DONE:
             return DONE
         if self.block is not None:
             self.block.drop(self.written - written)
@@ -1257,9 +1255,10 @@ cdef class RowsKernel:
             into = copy(into, self.out.data + from_side.start[ordinal] + 1, size)
         return key
 
-    cdef int _record(self, const Frame* frame, bint has_before, bint has_after, key, int64_t total_order,
+    cdef int _record(self, const Frame* frames, int kind, bint has_before, bint has_after, key, int64_t total_order,
                      int64_t collection_order) except -1:
-        """Append a record; UNUSUAL where it is too large."""
+        """Append a record with the frame of this number; UNUSUAL where it is too large."""
+        cdef const Frame* frame = &frames[kind]
         cdef Py_ssize_t number = len(self.records) if self.block is None else self.block.count()
         cdef uint8_t[30] numbers
         cdef int row_size = write_long(numbers, number)
@@ -1284,7 +1283,7 @@ cdef class RowsKernel:
             into = <uint8_t*>PyBytes_AS_STRING(record)
             self.records.append((key, record) if self.stamp is None else (key, record, self.stamp, None))
         else:
-            into = self.block.room(2 + before_size + after_size, <int>(frame - self.frames), size)
+            into = self.block.room(2 + before_size + after_size, kind, size)
             if into == NULL:
                 raise MemoryError
         self.written += size

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from millrace.binlog.events import TableMapEvent
 from millrace.kernel.events import OutputRecord
@@ -24,6 +24,8 @@ class TableWriter:
         images: Callable[[int, bytes, bytes], tuple[RowsKernel, bytes, bytes, bytes] | None],
         block_prefix: bytes | None,
     ) -> None: ...
+
+FindTable: TypeAlias = Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None]
 
 class TransactionWriter:
     groups: dict[tuple[str, int], list[OutputRecord]]
@@ -51,7 +53,7 @@ class TransactionWriter:
         most_records: int,
         most_bytes: int,
         limit: int,
-        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
+        find_table: FindTable,
     ) -> int: ...
     def take_rows(
         self,
@@ -62,7 +64,7 @@ class TransactionWriter:
         most_records: int,
         most_bytes: int,
         limit: int,
-        find_table: Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None],
+        find_table: FindTable,
         transaction: tuple[bytes, bool, int, int | None],
         table_maps: dict[int, tuple[TableMapEvent, bytes]],
         counts: dict[tuple[str, str], int],

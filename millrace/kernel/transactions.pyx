@@ -281,7 +281,7 @@ cdef class TransactionWriter:
         self._read, self._selects_server = read, selects_server
         self._target = topic, 0
         self._begin, self._end = begin, end
-        self._table_maps, self._queries, self._counted = {}, {}, {}
+        self._table_maps, self._queries = {}, {}
         self.groups = {}
 
     def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
@@ -344,22 +344,17 @@ cdef class TransactionWriter:
                 if not self._read_head(records[index], prefix, &source, &head) or source.end > limit:
                     break
                 use = self._uses[head.type_code]
-                record = <tuple>records[index]
-                if use == USE_TABLE_MAP:
-                    if not self._table_map(<bytes>record[VALUE], &head):
-                        break
-                    mapped = <Mapped>self._maps[len(self._maps) - 1]
-                    table_maps[mapped.table_id] = mapped.event, record[VALUE]
-                elif use >= USE_WRITE:
-                    if not self._rows_event(<bytes>record[VALUE], &head, use, record[TIMESTAMP]):
-                        break
-                    if not self._maps:  # it was the last event of a statement
-                        table_maps.clear()
-                elif use == USE_COMMENT:
-                    if not self._comment(<bytes>record[VALUE], &head):
-                        break
-                elif use != USE_SILENT and use != USE_GTID:
+                if use == USE_NONE or use == USE_QUERY:
                     break
+                if use != USE_SILENT and use != USE_GTID:
+                    record = <tuple>records[index]
+                    if not self._part(record, &head, use):
+                        break
+                    if use == USE_TABLE_MAP:
+                        mapped = <Mapped>self._maps[len(self._maps) - 1]
+                        table_maps[mapped.table_id] = mapped.event, record[VALUE]
+                    elif not self._maps:  # it was the last event of a statement
+                        table_maps.clear()
                 index += 1
             self._put_parts()
             for place in range(len(self._tables)):
@@ -410,16 +405,10 @@ cdef class TransactionWriter:
                 if not self._gtid(<bytes>record[VALUE], head):
                     return 0
                 continue
-            if use >= USE_WRITE:
-                if not self._rows_event(<bytes>record[VALUE], head, use, record[TIMESTAMP]):
-                    return 0
-            elif use == USE_TABLE_MAP:
-                if not self._table_map(<bytes>record[VALUE], head):
-                    return 0
-            elif use == USE_QUERY:
+            if use == USE_QUERY:
                 if not self._query(<bytes>record[VALUE], head):
                     return 0
-            elif not self._comment(<bytes>record[VALUE], head):
+            elif not self._part(record, head, use):
                 return 0
         if self._records:
             self._finish(<tuple>records[index], <tuple>records[index + count - 1], count)
@@ -548,6 +537,14 @@ cdef class TransactionWriter:
             return False
         self._has_thread, self._thread = True, thread
         return True
+
+    cdef bint _part(self, tuple record, const Head* head, int use) except -1:
+        """Take a table map, rows, or a comment on them."""
+        if use >= USE_WRITE:
+            return self._rows_event(<bytes>record[VALUE], head, use, record[TIMESTAMP])
+        if use == USE_TABLE_MAP:
+            return self._table_map(<bytes>record[VALUE], head)
+        return self._comment(<bytes>record[VALUE], head)
 
     cdef bint _table_map(self, bytes value, const Head* head) except -1:
         cdef Source source

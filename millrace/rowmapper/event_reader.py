@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from millrace.avro.events import EventDeserializer, EventRecord
@@ -101,12 +102,12 @@ class EventBatch:
     """Events of a transaction, to be read one by one, and their records, for what takes several at once.
 
     ``read`` gives the event of the record at an index, None where it ends none. ``records`` has None for what
-    came in several. ``prefix`` says what precedes the next events, None where that is unknown.
+    came in several. ``reader`` knows what precedes the next events.
     """
 
     records: list[Record | None]
     read: Callable[[int], Incoming | Unreadable | None]
-    prefix: Callable[[], bytes | None]
+    reader: "EventReader"
 
 
 class EventReader:
@@ -144,26 +145,18 @@ class EventReader:
             held_bytes=self._held_bytes,
         )
         for records in batches:
+            yield EventBatch([*records], partial(reader._take_event, records), reader)
 
-            def read(index: int, records: Sequence[Record] = records) -> Incoming | Unreadable | None:
-                taken = reader.take(records[index])
-                return None if isinstance(taken, Marker) else taken
-
-            yield EventBatch([*records], read, lambda: reader.prefix)
+    def _take_event(self, records: Sequence[Record], index: int) -> Incoming | Unreadable | None:
+        taken = self.take(records[index])
+        return None if isinstance(taken, Marker) else taken
 
     def held(self, events: list[Incoming | Unreadable]) -> Iterator[EventBatch]:
         """Give events that are held, and let go of them, so that what they decode to is not held for all."""
         while events:
             part: list[Incoming | Unreadable | None] = [*events[:_HELD_BATCH]]
             del events[:_HELD_BATCH]
-
-            def read(
-                index: int, part: list[Incoming | Unreadable | None] = part
-            ) -> Incoming | Unreadable | None:
-                one, part[index] = part[index], None
-                return one
-
-            yield EventBatch([_record_of(one) for one in part], read, lambda: self.prefix)
+            yield EventBatch([_record_of(one) for one in part], partial(_let_go, part), self)
 
     def read(self, value: bytes) -> Event:
         """Read the event of a record; raises BinlogError."""
@@ -217,6 +210,11 @@ class EventReader:
                 return Incoming(value.start, value.stop, timestamp_ms, key, value.head, record, large)
         whole = b"".join(self._reread(value.start, value.stop))
         return Incoming(value.start, value.stop, timestamp_ms, key, whole, self._deserialize(whole))
+
+
+def _let_go(events: list[Incoming | Unreadable | None], index: int) -> Incoming | Unreadable | None:
+    one, events[index] = events[index], None
+    return one
 
 
 def _record_of(one: Incoming | Unreadable | None) -> Record | None:

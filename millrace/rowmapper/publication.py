@@ -65,7 +65,7 @@ from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
 
 if TYPE_CHECKING:
-    from millrace.kernel.transactions import TableWriter, TransactionWriter
+    from millrace.kernel.transactions import FindTable, TransactionWriter
 
 _LOG = get_logger(__name__)
 _STMT_END: Final = int(RowsFlag.STMT_END_F)
@@ -156,7 +156,7 @@ class CompiledRows:
     """
 
     writer: "TransactionWriter"
-    find_table: "Callable[[TableMapEvent, int, str, int], tuple[TableWriter | None, bool] | None]"
+    find_table: "FindTable"
 
 
 class _Reason(NamedTuple):
@@ -254,7 +254,7 @@ class Publication:
 
     def _take_rows(self, compiled: CompiledRows, batch: EventBatch, index: int) -> int:
         """Let the kernel publish rows from ``index`` on; give the index of the first event that is left."""
-        record, prefix, done = batch.records[index], batch.prefix(), self._done
+        record, prefix, done = batch.records[index], batch.reader.prefix, self._done
         if record is None or prefix is None or record.offset < done.offset or any(done[1:]):
             return index
         publisher, writer = self._publisher, compiled.writer

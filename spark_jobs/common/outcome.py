@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, compress, groupby, repeat
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,6 +55,8 @@ _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 """When a row was made."""
 
 Gtids = GtidSet | MariadbGtidPosition
+
+_T = TypeVar("_T")
 
 _Time = tuple[str, str, str]
 """Where a record has its time: a column, a field in it, and its unit."""
@@ -251,12 +253,10 @@ class PieceWriter:
         blocks = [cast("RowBlock", record[1]) for record in records]
         offsets = [record[2] for record in records]
         self._outcome.made_of(offsets)
-        for prefix in sorted({block.prefix for block in blocks}):
-            same = [block.prefix == prefix for block in blocks]
-            chosen = list(compress(blocks, same))
-            each = chain.from_iterable(map(repeat, compress(offsets, same), map(len, chosen)))
-            waiting = self._waiting_of(topic, prefix if self._placed else prefix[:_PREFIX])
-            self._wait(waiting, chosen, list(each), sum([block.size for block in chosen]))
+        prefixes = [block.prefix if self._placed else block.prefix[:_PREFIX] for block in blocks]
+        for prefix, same, places in _by_prefix(prefixes, blocks, offsets):
+            each = chain.from_iterable(map(repeat, places, map(len, same)))
+            self._wait(self._waiting_of(topic, prefix), same, list(each), sum([one.size for one in same]))
 
     def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
@@ -271,10 +271,8 @@ class PieceWriter:
             prefixes = [
                 one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
             ]
-        for prefix in sorted(set(prefixes)):
-            same = [one == prefix for one in prefixes]
-            waiting = self._waiting_of(topic, prefix)
-            self._wait_each(waiting, list(compress(values, same)), list(compress(offsets, same)))
+        for prefix, same, places in _by_prefix(prefixes, values, offsets):
+            self._wait_each(self._waiting_of(topic, prefix), same, places)
 
     def _waiting_of(self, topic: str, prefix: bytes) -> _Waiting:
         waiting = self._waiting.get((topic, prefix))
@@ -367,6 +365,15 @@ class PieceWriter:
 
 def _is_block(record: OutputRecord) -> bool:
     return record[1] is not None and not isinstance(record[1], bytes)
+
+
+def _by_prefix(
+    prefixes: Sequence[bytes], values: Sequence[_T], offsets: Sequence[int]
+) -> Iterator[tuple[bytes, list[_T], list[int]]]:
+    """Give the values with each prefix, and their offsets."""
+    for prefix in sorted(set(prefixes)):
+        same = [one == prefix for one in prefixes]
+        yield prefix, list(compress(values, same)), list(compress(offsets, same))
 
 
 def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
