@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from millrace.stage import Output, Record
+from millrace.stage import Output, OutputRecord, Record
 
 Written = tuple[str, bytes | None, bytes | None, int, Any]
 """Topic, key, value, timestamp and headers of a record."""
@@ -82,7 +82,7 @@ class Ledger:
     def settle(self, stage: Any) -> None:
         """Take what a stage has written; commit if that is due."""
         for (topic, _), records in self.written_as(stage.output).groups.items():
-            self._waiting += [(topic, *record) for record in records]
+            self._waiting += [(topic, *one) for record in records for one in unpacked(record)]
         stage.output.clear()
         if self.companion is not None:
             self.companion.settle()
@@ -105,6 +105,20 @@ class Ledger:
             raise CrashError
         if self.companion is not None:
             self.companion.committed()
+
+
+def unpacked(record: OutputRecord) -> Iterator[OutputRecord]:
+    """Give the records of a block, those of rows without their keys; or one that is no block."""
+    block: Any = record[1]
+    if block is None or isinstance(block, bytes):
+        yield record
+    elif hasattr(block, "number"):
+        assert block.size == sum(len(one.value or b"") for one in block)
+        for _, timestamp_ms, key, value, headers in block:
+            yield key, value, timestamp_ms, headers
+    else:
+        for value, timestamp_ms in zip(block, block.timestamps(), strict=True):
+            yield None, value, timestamp_ms, None
 
 
 def batches(records: Sequence[Record], size: int) -> Iterator[Sequence[Record]]:

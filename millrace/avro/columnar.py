@@ -21,6 +21,7 @@ from millrace.avro.schemas import Schema
 
 if TYPE_CHECKING:
     from millrace.kernel.columns import Buffer, ColumnReader
+    from millrace.kernel.records import RecordBlock
     from millrace.kernel.rows import RowBlock
 
 
@@ -240,7 +241,7 @@ class AvroColumns:
         self.add(values)
         return self.take()
 
-    def add(self, values: "list[bytes] | list[RowBlock]") -> None:
+    def add(self, values: "list[bytes] | list[RowBlock | RecordBlock]") -> None:
         """Read records, after those that were added before, for :meth:`take` to give.
 
         One of the two raises :class:`ColumnsError` where one is none of the schema, and forgets them all.

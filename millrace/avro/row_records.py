@@ -366,13 +366,13 @@ class RowEncoder:
         if in_blocks and not self.marks and kernel.has("rows") and kernel.has("columns"):
             self.block_prefix = self.prefix + (self._key_prefix or b"")
 
-    def new_records(self) -> "list[Record] | RowBlock":
-        """Give what the records of an event go to."""
+    def new_records(self, timestamp_ms: int) -> "list[Record] | RowBlock":
+        """Give what the records of an event go to, whose record has this timestamp."""
         if self.block_prefix is None:
             return []
         from millrace.kernel.rows import RowBlock  # noqa: PLC0415 - it is built, or there would be no prefix
 
-        return RowBlock(self.block_prefix)
+        return RowBlock(self.block_prefix, timestamp_ms)
 
     @property
     def key_prefix_size(self) -> int:

@@ -24,6 +24,7 @@ from millrace.binlog.events.rows import PartialUpdateRowsEvent, PlainRowsEvent, 
 from millrace.binlog.grammar import GTIDS, SILENT
 
 if TYPE_CHECKING:
+    from millrace.kernel.records import RecordBlock
     from millrace.kernel.transactions import TableWriter, TransactionWriter
 
 UsePlan = tuple[int, int, bytes]
@@ -98,17 +99,20 @@ def transaction_writer(
     end: bytes,
     read: Callable[[bytes], Event],
     selects_server: Callable[[int], bool] | None,
+    *,
+    new_block: "Callable[[], RecordBlock] | None" = None,
 ) -> "TransactionWriter | None":
     """Give the kernel's writer of whole transactions; None where there is no kernel.
 
     ``begin`` and ``end`` stand in front of the records of ``topic``, ``read`` reads the event of a record.
     ``selects_server`` tells of a server_id whether its rows are published; None where all are.
+    With ``new_block`` the records of ``topic`` are in blocks.
     """
     if not kernel.has("transactions"):
         return None
     from millrace.kernel.transactions import TransactionWriter  # noqa: PLC0415 - only where it is built
 
-    return TransactionWriter(use_plans(), read, topic, begin, end, selects_server)
+    return TransactionWriter(use_plans(), read, topic, begin, end, selects_server, new_block)
 
 
 def table_writer(

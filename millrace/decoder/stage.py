@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from millrace.avro.events import EventSerializer
     from millrace.avro.records import RecordSerializer
     from millrace.kernel.events import EventRecordWriter
+    from millrace.kernel.records import RecordBlock
 
 _LOG = get_logger(__name__)
 _MOST_JOINED: Final = 2 * HELD_BYTES
@@ -114,8 +115,9 @@ class DecoderStage:
     """Takes raw records in order; ``next_offset`` is that of the record to be taken next.
 
     ``reread`` gives raw records again that were too large to be held, which is what is beyond ``held_bytes``.
-    ``write_events`` is the kernel, where it is built. ``skip_to``, where given, is the offset of the first
-    raw record that is left: those before it were deleted unread.
+    ``write_events`` is the kernel, where it is built; with ``new_block`` what it writes is in blocks.
+    ``skip_to``, where given, is the offset of the first raw record that is left: those before it were deleted
+    unread.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class DecoderStage:
         *,
         reread: Reread,
         write_events: "EventRecordWriter | None" = None,
+        new_block: "Callable[[], RecordBlock] | None" = None,
         held_bytes: int = HELD_BYTES,
         skip_to: int | None = None,
         output: Output | None = None,
@@ -143,7 +146,7 @@ class DecoderStage:
         """Timestamp of the last record taken, milliseconds since 1970."""
         self._form = form
         self._reread = reread
-        self._write_events = write_events
+        self._write_events, self._new_block = write_events, new_block
         self._joiner = BoundedJoiner(held_bytes)
         self._held_bytes = held_bytes
         self._told: set[tuple[str, str]] = set()
@@ -193,7 +196,6 @@ class DecoderStage:
 
     def take(self, records: Sequence[Record]) -> Iterator[None]:
         """Take raw records, write what follows from them."""
-        records = list(records)
         index, count = 0, len(records)
         while index < count:
             if self._before_gap is not None:
@@ -238,14 +240,14 @@ class DecoderStage:
         self._event_at = offset
         self._written, self._chunks_done, self._in_dead_letter, self._fingerprint = 0, 0, False, 0
 
-    def _take_natively(self, records: list[Record], index: int) -> int:
+    def _take_natively(self, records: Sequence[Record], index: int) -> int:
         """Let the kernel take records from ``index`` on; give the index of the first that it leaves."""
         writer, scope = self._write_events, self._scopes[0] if self._scopes else None
         if writer is None or scope is None or self._head is None:
             return index
         if self._written or self._joiner.first_offset is not None:
             return index
-        out: list[OutputRecord] = []
+        made: list[OutputRecord] | RecordBlock = [] if self._new_block is None else self._new_block()
         after = writer.take(
             records,
             index,
@@ -255,10 +257,13 @@ class DecoderStage:
             scope.tracker.standing,
             self._form.events_limit,
             self.output.settle_bytes,
-            out,
+            made,
         )
         if after > index:
-            self.output.extend(self._form.topics.events, out, writer.written_bytes)
+            if isinstance(made, list):
+                self.output.extend(self._form.topics.events, made, writer.written_bytes)
+            else:
+                self.output.add_block(self._form.topics.events, made, records[index].timestamp_ms)
             scope.tracker = TransactionTracker(writer.standing())
             self.events += after - index
             self.bytes += writer.taken_bytes

@@ -110,7 +110,7 @@ class InputReader:
         self._let_go()
         self._lag = 0
 
-    def read(self, count: int, wait_s: float) -> list[Record]:
+    def read(self, count: int, wait_s: float) -> Sequence[Record]:
         """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
         messages = self._messages
         if messages is None:
@@ -145,7 +145,7 @@ class InputReader:
         """Take note that what lies up to a record was taken from memory."""
         self.last = InputRecord(record.offset, record.key, -1)
 
-    def batches(self, count: int, end: int | None = None) -> Iterator[list[Record]]:
+    def batches(self, count: int, end: int | None = None) -> Iterator[Sequence[Record]]:
         """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.
 
         With ``end`` only what lies before that offset, which may be that of no record. Raises
@@ -155,7 +155,7 @@ class InputReader:
         while not self.at_end:
             records = self.read(count, 1.0)
             if records and end is not None and records[-1].offset >= end - 1:
-                wanted = [record for record in records if record.offset < end]
+                wanted = records[: bisect_left(records, end, key=attrgetter("offset"))]
                 if wanted:
                     yield wanted
                 return
@@ -231,7 +231,7 @@ class InputReader:
 
 def committed_batches(
     settings: KafkaSettings, topic: str, group: str, start: int, end: int, *, dated: bool = True
-) -> Iterator[list[Record]]:
+) -> Iterator[Sequence[Record]]:
     """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
 
     What is committed must reach to ``end``. ``dated`` is as :class:`InputReader` has it, and so is what is

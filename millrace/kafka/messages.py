@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -47,7 +47,7 @@ class PartitionReader(Protocol):
     def leader_epoch(self) -> int:
         """That of the last record; -1 where it is not known."""
 
-    def read(self, count: int, wait_ms: int) -> list[Record]:
+    def read(self, count: int, wait_ms: int) -> Sequence[Record]:
         """Give up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
 
     def close(self) -> None:
@@ -163,8 +163,8 @@ class _Batches:
         epoch: int = self._reader.leader_epoch
         return epoch
 
-    def read(self, count: int, wait_ms: int) -> list[Record]:
-        records: list[Record] = self._reader.read(count, wait_ms)
+    def read(self, count: int, wait_ms: int) -> Sequence[Record]:
+        records: Sequence[Record] = self._reader.read(count, wait_ms)
         self.errors = self._reader.errors
         if not records or time.monotonic() - self._served_at > _SERVE_S:
             self._serve()
@@ -199,7 +199,7 @@ class _Messages:
         self._consumer = consumer
         self._dated = dated
 
-    def read(self, count: int, wait_ms: int) -> list[Record]:
+    def read(self, count: int, wait_ms: int) -> Sequence[Record]:
         messages = self._consumer.consume(count, timeout=0)
         if not messages and wait_ms > 0:
             messages = self._consumer.consume(1, timeout=wait_ms / 1000)

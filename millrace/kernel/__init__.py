@@ -24,6 +24,7 @@ MODULES = (
     "json_text",
     "messages",
     "packets",
+    "records",
     "rows",
     "selected",
     "text",

@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from millrace.kernel.reading cimport Source, little, read_flag, read_long, skip, source_at, source_of, trailing_zeros
+from millrace.kernel.records cimport Record, RecordBlock, look_at
 from millrace.kernel.rows cimport WHOLE, BlockRecord, FrameNumbers, RowBlock
 from millrace.kernel.writing cimport Output, put, put_byte, room, trim
 
@@ -440,7 +441,8 @@ cdef class ColumnReader:
     cdef bint whole
     cdef int64_t number  # of the last record
     cdef Py_ssize_t rest  # the first node after the images, where the records are of rows
-    cdef Output frame
+    cdef Output frame  # that was read last; and a former one
+    cdef Output last_frame
 
     def __cinit__(self, list plan not None, Py_ssize_t prefix, bint whole):
         cdef Py_ssize_t index
@@ -474,11 +476,13 @@ cdef class ColumnReader:
             free(self.nodes[index].runs.data)
         free(self.nodes)
         free(self.frame.data)
+        free(self.last_frame.data)
 
     cdef int _clear(self) except -1:
         cdef Py_ssize_t index
         cdef Node* node
         trim(&self.frame, KEPT)
+        trim(&self.last_frame, KEPT)
         for index in range(self.size):
             node = &self.nodes[index]
             node.count = node.nulls = node.owed = node.repeats = 0
@@ -489,7 +493,7 @@ cdef class ColumnReader:
         return 0
 
     def add(self, list values not None):
-        """Read records, or those of RowBlocks, after those that were read before.
+        """Read records, or those of blocks, after those that were read before.
 
         Raises ValueError for what is no record of the schema, and forgets all of them then.
         """
@@ -504,6 +508,10 @@ cdef class ColumnReader:
                     self._read_block(<RowBlock>value)
                     has_last = False
                     continue
+                if isinstance(value, RecordBlock):
+                    self._read_records(<RecordBlock>value)
+                    has_last = False
+                    continue
                 if not PyBytes_CheckExact(value):
                     raise ValueError(f"record {index} is not bytes")
                 source = source_of(value, 0, PyBytes_GET_SIZE(value))
@@ -513,49 +521,76 @@ cdef class ColumnReader:
             self._clear()
             raise
 
-    cdef int _read_block(self, RowBlock block) except -1:
-        cdef Source source, last
-        cdef const BlockRecord* record
-        cdef Py_ssize_t start = 0
+    cdef int _read_records(self, RecordBlock block) except -1:
+        cdef Record record
+        cdef Source last
         cdef Py_ssize_t index
-        cdef Py_ssize_t first = 0  # of the records at hand, which have the same frame
-        cdef int kind = WHOLE
         for index in range(block.count()):
-            record = block.record(index)
-            source = source_at(block.images.data + start, record.end - start)
-            start = record.end
-            if record.kind != kind:
-                if kind != WHOLE:
-                    self._read_frame(block, first, index)
-                first, kind = index, record.kind
-            if kind == WHOLE:
-                self._read(index, &source, NULL)
-                continue
-            self.number += 1
-            self.nodes[0].count += 1
-            if not read_fields(self.nodes, 1, self.rest, &source, &last if first < index else NULL, self.number, 0) or \
-                    source.at != source.end:
-                raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
-            last = source
-        if kind != WHOLE:
-            self._read_frame(block, first, block.count())
+            if not look_at(block, index, &record):
+                raise ValueError(f"record {index} has no value, or headers")
+            self._read(index, &record.value, &last if index else NULL)
+            last = record.value
         return 0
 
-    cdef int _read_frame(self, RowBlock block, Py_ssize_t first, Py_ssize_t end) except -1:
-        """Read what the records of a block from ``first`` on have after their images: that of one kind."""
-        cdef FrameNumbers numbers
+    cdef int _read_block(self, RowBlock block) except -1:
         cdef Source source
+        cdef Source last  # images of the record before
+        cdef const BlockRecord* record
+        cdef Py_ssize_t start = 0
+        cdef Py_ssize_t place, index, end
+        cdef Py_ssize_t first  # of the records at hand, which have the same frame
+        cdef int kind
+        cdef bint has_last = False
+        self.frame.size = 0
+        for place in range(-1, block.event_count()):
+            first = 0 if place < 0 else block.event(place).first
+            end = block.end_of_event(place)
+            kind = WHOLE
+            for index in range(first, end):
+                record = block.record(index)
+                source = source_at(block.images.data + start, record.end - start)
+                start = record.end
+                if record.kind != kind:
+                    if kind != WHOLE:
+                        self._read_frame(block, place, first, index)
+                    first, kind = index, record.kind
+                if kind == WHOLE:
+                    self._read(index, &source, NULL)
+                    has_last, self.frame.size = False, 0
+                    continue
+                self.number += 1
+                self.nodes[0].count += 1
+                if not read_fields(self.nodes, 1, self.rest, &source, &last if has_last else NULL, self.number, 0) or \
+                        source.at != source.end:
+                    raise ValueError(f"record {index} is none of this schema, or a column takes 2 GiB")
+                last, has_last = source, True
+            if kind != WHOLE:
+                self._read_frame(block, place, first, end)
+        return 0
+
+    cdef int _read_frame(self, RowBlock block, Py_ssize_t place, Py_ssize_t first, Py_ssize_t end) except -1:
+        """Read what records of an event from ``first`` on have after their images: that of one kind.
+
+        Where it is one record after one, it is compared with the frame of that.
+        """
+        cdef FrameNumbers numbers
+        cdef Source source, last
+        cdef Output frame = self.last_frame
+        self.last_frame, self.frame = self.frame, frame
+        last = source_at(self.last_frame.data, self.last_frame.size)
         while first < end:
             self.frame.size = 0
-            if block.put_frame(&self.frame, first, &numbers):
+            if block.put_frame(&self.frame, block.event(place), first, &numbers):
                 raise MemoryError
             source = source_at(self.frame.data, self.frame.size)
-            if not read_fields(self.nodes, self.rest, self.size, &source, NULL, self.number, 0) or source.at != source.end:
+            if not read_fields(self.nodes, self.rest, self.size, &source, &last if last.end else NULL, self.number, 0) or \
+                    source.at != source.end:
                 raise ValueError(f"record {first} is none of this schema, or a column takes 2 GiB")
             first += 1
             if first < end and may_repeat(self.nodes, self.rest, self.size):
                 if not read_again(self.nodes, self.rest, self.size, end - first, &numbers):
                     raise ValueError(f"record {first} is none of this schema, or memory is short")
+                self.frame.size = 0  # it is that of the first of them
                 return 0
         return 0
 

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.transaction import Standing
+from millrace.kernel.records import RecordBlock
 
 OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes]] | None]
 """As millrace.stage has it."""
@@ -23,7 +24,7 @@ class EventRecordWriter:
     def standing(self) -> Standing: ...
     def take(
         self,
-        records: list[Any],
+        records: Sequence[Any],
         index: int,
         head: bytes,
         scope: tuple[int, str],
@@ -31,7 +32,7 @@ class EventRecordWriter:
         standing: Standing,
         limit: int,
         most: int,
-        out: list[OutputRecord],
+        made: list[OutputRecord] | RecordBlock,
     ) -> int: ...
 
 class LogRecordMaker:

@@ -13,9 +13,11 @@ Memory is read through :c:type:`Source` and written through :c:type:`Output` alo
 access; no pointer outlives the call that took it from its object.
 """
 
+from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
@@ -24,6 +26,7 @@ from millrace.kernel.reading cimport (
     Source,
     Span,
     is_ascii,
+    little,
     read_lenenc,
     read_span,
     read_uint,
@@ -31,10 +34,12 @@ from millrace.kernel.reading cimport (
     slice_of,
     source_of,
 )
+from millrace.kernel.records cimport Record, RecordBlock, look_at
 from millrace.kernel.tuples cimport new_object, set_slot, tuple_of
 from millrace.kernel.writing cimport (
     Output,
     Text,
+    put,
     put_byte,
     put_long,
     put_number,
@@ -70,14 +75,10 @@ cdef enum:
     MINUS = 45
     COLON = 58
 
-    # Of a record that is read: millrace.stage.Record.
-    TIMESTAMP = 1
-    KEY = 2
-    VALUE = 3
-    HEADERS = 4
-    FIELDS = 5
+    # Up to so many bytes the checksum is computed here, where a call of Python takes longer than that.
+    SHORT = 256
 
-cdef object CRC32_RESIDUE = 0x2144DF1C
+cdef uint32_t CRC32_RESIDUE = 0x2144DF1C
 cdef const char* DIGITS = b"0123456789abcdef"
 
 # generated: Layout
@@ -381,12 +382,57 @@ cdef inline Header read_header(Source* source) noexcept nogil:
     return header
 
 
-cdef bint cut_checksum(Source* source, bytes data) except -1:
+cdef uint32_t[8][256] CRC32_OF
+
+
+cdef int fill_crc32() except -1:
+    """Compute what each byte makes of a checksum, with 0 to 7 bytes after it."""
+    cdef int byte, bit, after
+    cdef uint32_t crc
+    for byte in range(256):
+        crc = byte
+        for bit in range(8):
+            crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+        CRC32_OF[0][byte] = crc
+    for after in range(1, 8):
+        for byte in range(256):
+            crc = CRC32_OF[after - 1][byte]
+            CRC32_OF[after][byte] = CRC32_OF[0][crc & 255] ^ crc >> 8
+    return 0
+
+
+fill_crc32()
+
+
+cdef uint32_t short_crc32(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Compute the CRC-32 of zlib, eight bytes at a time."""
+    cdef uint32_t crc = 0xFFFFFFFF
+    cdef uint64_t eight
+    cdef Py_ssize_t at = 0
+    while size - at >= 8:
+        eight = little(data + at, 8) ^ crc
+        crc = CRC32_OF[7][eight & 255] ^ CRC32_OF[6][eight >> 8 & 255]
+        crc ^= CRC32_OF[5][eight >> 16 & 255] ^ CRC32_OF[4][eight >> 24 & 255]
+        crc ^= CRC32_OF[3][eight >> 32 & 255] ^ CRC32_OF[2][eight >> 40 & 255]
+        crc ^= CRC32_OF[1][eight >> 48 & 255] ^ CRC32_OF[0][eight >> 56]
+        at += 8
+    for at in range(at, size):
+        crc = CRC32_OF[0][(crc ^ data[at]) & 255] ^ crc >> 8
+    return ~crc
+
+
+cdef bint cut_checksum(Source* source) except -1:
     """Have the source of an event's bytes end before the checksum; False where that is wrong, or not there."""
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
-    if end < HEADER_LENGTH + CHECKSUM_LENGTH or crc32(data) != CRC32_RESIDUE:
+    cdef uint32_t found
+    if source.end < HEADER_LENGTH + CHECKSUM_LENGTH:
         return False
-    source.end = end - CHECKSUM_LENGTH
+    if source.end <= SHORT:
+        found = short_crc32(source.data, source.end)
+    else:
+        found = crc32(PyMemoryView_FromMemory(<char*> source.data, source.end, PyBUF_READ))
+    if found != CRC32_RESIDUE:
+        return False
+    source.end -= CHECKSUM_LENGTH
     return True
 
 
@@ -525,63 +571,68 @@ cdef class EventRecordWriter(PlannedLog):
 
     # -- the batch -------------------------------------------------------------------------------------
 
-    def take(self, list records not None, Py_ssize_t index, bytes head not None, tuple scope not None, stream,
-             tuple standing not None, Py_ssize_t limit, Py_ssize_t most, list out not None):
+    def take(self, records not None, Py_ssize_t index, bytes head not None, tuple scope not None, stream,
+             tuple standing not None, Py_ssize_t limit, Py_ssize_t most, made not None):
         """Take the raw records from ``index`` on; give the index of the first that is not taken.
 
         ``head`` is a key without its position, whose epoch and file those of all must be. What is written is appended
-        to ``out``, as millrace.stage.OutputRecord; none is larger than ``limit``, and it ends beyond ``most`` bytes.
-        ``stream`` is the StreamState, which is kept; ``standing`` where the TransactionTracker stands.
+        to ``made``: a list, as millrace.stage.OutputRecord, or a RecordBlock, with the offsets that the raw records
+        have. None is larger than ``limit``, and it ends beyond ``most`` bytes. ``stream`` is the StreamState, which is
+        kept; ``standing`` where the TransactionTracker stands.
         """
         cdef Py_ssize_t count = len(records)
+        cdef Record record
+        cdef RecordBlock block = <RecordBlock> made if type(made) is RecordBlock else None
+        cdef Output* out = &self._out if block is None else &block.data
+        cdef list objects = <list?> made if block is None else None
+        cdef dict table_maps
+        cdef Py_ssize_t at
         self.taken_bytes = self.written_bytes = 0
+        if made is records:
+            raise ValueError("what is read is not written to")
         if not self._use_stream(stream):
             return index
         if scope != self._scope:
             self._use_scope(scope)
         if not self._tracker.use(standing):
             return index
-        cdef dict table_maps = stream.table_maps
+        table_maps = stream.table_maps
         while index < count and self.written_bytes <= most:
-            record = records[index]
-            if not isinstance(record, tuple) or len(<tuple> record) != FIELDS:
+            if not look_at(records, index, &record):
                 break
-            key, data = (<tuple> record)[KEY], (<tuple> record)[VALUE]
-            if not PyBytes_CheckExact(key) or not PyBytes_CheckExact(data) or \
-                    (<tuple> record)[HEADERS] is not None:
+            if block is None:
+                out.size = 0
+            at, out.bad = out.size, False
+            if not self._take_one(head, &record, table_maps, limit, out, objects, block):
+                out.size = at
                 break
-            value = self._take_one(head, key, data, table_maps, limit)
-            if value is None:
-                break
-            self.taken_bytes += PyBytes_GET_SIZE(data)
-            self.written_bytes += PyBytes_GET_SIZE(value)
-            out.append((<bytes> key + b":0", value, (<tuple> record)[TIMESTAMP], None))
+            self.taken_bytes += record.value.end
             index += 1
         return index
 
-    cdef bytes _take_one(self, bytes head, bytes key, bytes data, dict table_maps, Py_ssize_t limit):
-        """Make the record of one event and note what follows from it; None where it is for the reference."""
-        cdef Py_ssize_t end = PyBytes_GET_SIZE(data)
-        cdef Source source = source_of(data, 0, end)
-        cdef int64_t position = position_of(head, key)
+    cdef bint _take_one(self, bytes head, const Record* record, dict table_maps, Py_ssize_t limit, Output* out,
+                        list objects, RecordBlock block) except -1:
+        """Make the record of one event and note what follows from it; False where it is for the reference."""
+        cdef Source source = record.value
+        cdef Py_ssize_t end = source.end
+        cdef int64_t position = position_of(head, &record.key)
         cdef Header event = read_header(&source)
         if source.bad or position < 0 or event.event_size != <uint64_t> end:
-            return None
+            return False
         cdef Plan* plan = &self._plans[event.type_code]
-        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source, data)):
-            return None
+        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source)):
+            return False
         # What the tracker makes of it, and the table, which must be known in front of the event.
         cdef Step step
-        cdef Output* out = &self._out
         cdef tuple table = None
         cdef tuple table_map = None
         cdef int64_t table_id = 0
         cdef bint ends_statement = False
-        out.size, out.bad = 0, False
+        cdef Py_ssize_t at = out.size
         if plan.layout == LAYOUT_TABLE_MAP:
-            table_map = self._table_map(data, source.end, plan)
+            table_map = self._table_map(&source, plan)
             if table_map is None:
-                return None
+                return False
             table = <tuple> table_map[3]
         elif plan.layout == LAYOUT_ROWS:
             table_id = <int64_t> read_number(&source, plan.fields[<int> ROWS_TABLE_ID].wire)
@@ -589,7 +640,7 @@ cdef class EventRecordWriter(PlannedLog):
             source.at = HEADER_LENGTH
             table = self._table_of(table_maps.get(table_id))
         if source.bad or not self._tracker.step(plan, &source, event.server_id, position, ends_statement, &step):
-            return None
+            return False
         cdef NewHead new
         memset(&new, 0, sizeof(NewHead))
         new.log_file, new.position = text_of(self._log_file_text), position
@@ -602,6 +653,9 @@ cdef class EventRecordWriter(PlannedLog):
         self._add_step(&new, &step)
         if table is not None:
             new.database, new.table = text_of(<bytes> table[0]), text_of(<bytes> table[1])
+        put(out, record.key.data, record.key.end)
+        put_object(out, b":0")
+        cdef Py_ssize_t start = out.size
         put_object(out, self._prefix)
         put_head(out, &new)
         put_object(out, <bytes> self._branches[event.type_code])
@@ -609,18 +663,24 @@ cdef class EventRecordWriter(PlannedLog):
             put_object(out, <bytes> table_map[2])
         else:
             source.bad |= source.end - source.at < plan.known
-            self._put_fields(out, &source, plan.fields, plan.count, data)
+            self._put_fields(out, &source, plan.fields, plan.count)
             source.bad |= source.at != source.end
-        if source.bad or out.bad or out.size > limit:
-            return None
-        value = PyBytes_FromStringAndSize(<const char*> out.data, out.size)
+        if source.bad or out.bad or out.size - start > limit:
+            return False
+        self.written_bytes += out.size - start
+        if block is not None:
+            block.end_record(record.offset, record.timestamp, at, start - at)
+        else:
+            key = PyBytes_FromStringAndSize(<const char*> out.data + at, start - at)
+            value = PyBytes_FromStringAndSize(<const char*> out.data + start, out.size - start)
+            objects.append((key, value, record.timestamp, None))
         # Nothing can go wrong any more: note what follows from the event.
         if table_map is not None:
             table_maps[table_map[1]] = table_map[0]
         elif ends_statement:
             table_maps.clear()
         self._tracker.note(&step)
-        return value
+        return True
 
     cdef void _add_step(self, NewHead* head, const Step* step) noexcept:
         cdef const Output* name = &self._tracker.new_name if step.begins else &self._tracker.name
@@ -632,16 +692,16 @@ cdef class EventRecordWriter(PlannedLog):
 
     # -- what has its own layout -----------------------------------------------------------------------
 
-    cdef tuple _table_map(self, bytes data, Py_ssize_t end, Plan* plan):
+    cdef tuple _table_map(self, const Source* source, Plan* plan):
         """Give (event, table_id, its bytes in Avro, those of database and table) of a table map."""
-        cdef bytes content = data[HEADER_LENGTH:end]
+        cdef bytes content = slice_of(source, HEADER_LENGTH, source.end - HEADER_LENGTH)
         known = self._table_maps.get(content)
         if known is not None:
             # Rows follow, of this table as a rule.
             self._last_table_map, self._last_table = <object> (<tuple> known)[0], <tuple> (<tuple> known)[3]
             return <tuple> known
         try:
-            event = self._decode_table_map(data, HEADER_LENGTH, end, plan.known)
+            event = self._decode_table_map(content, 0, len(content), plan.known)
         except BinlogError:
             return None
         made = event, event.table_id, self._write_table_map(event), self._table_of(event)
@@ -657,14 +717,14 @@ cdef class EventRecordWriter(PlannedLog):
             self._last_table_map = table_map
         return self._last_table
 
-    cdef bint _put_status(self, Output* out, Source* source, Py_ssize_t at, Py_ssize_t size, bytes data) except -1:
+    cdef bint _put_status(self, Output* out, Source* source, Py_ssize_t at, Py_ssize_t size) except -1:
         """Write status variables; what of them has no plan is written by the reference, and remembered."""
         cdef Py_ssize_t start = out.size
         cdef bytes block, written
-        if self._put_variables(out, source, at, size, data):
+        if self._put_variables(out, source, at, size):
             return True
         out.size = start
-        block = data[at:at + size]
+        block = slice_of(source, at, size)
         written = <bytes> self._statuses.get(block)
         if written is None:
             try:
@@ -675,8 +735,7 @@ cdef class EventRecordWriter(PlannedLog):
         put_object(out, written)
         return True
 
-    cdef bint _put_variables(self, Output* out, const Source* block, Py_ssize_t at, Py_ssize_t size,
-                             bytes data) except -1:
+    cdef bint _put_variables(self, Output* out, const Source* block, Py_ssize_t at, Py_ssize_t size) except -1:
         cdef Source source = block[0]
         cdef Source found[MOST_VARIABLES]
         cdef uint8_t codes[MOST_VARIABLES]
@@ -709,7 +768,7 @@ cdef class EventRecordWriter(PlannedLog):
                 put_byte(out, 0)
                 continue
             put_byte(out, 2)
-            self._put_fields(out, &found[place], self._variables[code].fields, self._variables[code].count, data)
+            self._put_fields(out, &found[place], self._variables[code].fields, self._variables[code].count)
             if found[place].bad or found[place].at != found[place].end:
                 return False
         return True
@@ -726,7 +785,7 @@ cdef class EventRecordWriter(PlannedLog):
             put_object(out, self._write_text(raw.decode("utf-8", "surrogateescape")))
         return 0
 
-    cdef int _put_fields(self, Output* out, Source* source, const Field* fields, int count, bytes data) except -1:
+    cdef int _put_fields(self, Output* out, Source* source, const Field* fields, int count) except -1:
         """Write fields as their plans say, each read after those before it; a hidden one is only read."""
         cdef uint64_t numbers[MOST_FIELDS]
         cdef const Field* field
@@ -741,22 +800,21 @@ cdef class EventRecordWriter(PlannedLog):
                     continue
                 put_byte(out, 2)
             if is_sized(field.wire):
-                self._put_sized_field(out, source, field, numbers[field.place], data)
+                self._put_sized_field(out, source, field, numbers[field.place])
                 continue
             number = numbers[index] = read_number(source, field.wire)
             if not field.condition & CONDITION_HIDDEN:
                 put_long(out, <int64_t> (number & ~field.drop))
         return 0
 
-    cdef int _put_sized_field(self, Output* out, Source* source, const Field* field, uint64_t length,
-                              bytes data) except -1:
+    cdef int _put_sized_field(self, Output* out, Source* source, const Field* field, uint64_t length) except -1:
         cdef int wire = field.wire
         cdef Py_ssize_t size = 0
         cdef Py_ssize_t at = take_sized(source, field, length, &size)
         if source.bad:
             return 0
         if wire == WIRE_STATUS:
-            source.bad |= not self._put_status(out, source, at, size, data)
+            source.bad |= not self._put_status(out, source, at, size)
         elif wire == WIRE_REST_BYTES or wire == WIRE_BYTES16 or wire == WIRE_COUNTING_BYTES16:
             put_sized_slice(out, source, at, size)
         else:
@@ -847,15 +905,15 @@ cdef void skip_field(Source* source, int wire) noexcept nogil:
         source.bad = True
 
 
-cdef int64_t position_of(bytes head, bytes key) noexcept:
+cdef int64_t position_of(bytes head, const Source* key) noexcept:
     """Read the position of a key with the epoch and file of ``head``; -1 where it has others, or is spelled oddly.
 
     In front of both stands the server on which the event originated, which may be any.
     """
     cdef Py_ssize_t head_size = PyBytes_GET_SIZE(head)
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(key)
+    cdef Py_ssize_t end = key.end
     cdef const char* place = PyBytes_AS_STRING(head)
-    cdef const char* text = PyBytes_AS_STRING(key)
+    cdef const uint8_t* text = key.data
     cdef int64_t position = 0
     cdef Py_ssize_t at = 0, start = 0, size
     while start < head_size and place[start] != COLON:
@@ -989,7 +1047,7 @@ cdef class LogRecordMaker(PlannedLog):
         if source.bad or head.event_size != <uint64_t> end or raw[0] != path or raw[1] != file:
             return None
         cdef Plan* plan = &self._plans[head.type_code]
-        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source, data)):
+        if plan.layout == LAYOUT_NONE or (self._checksums and not cut_checksum(&source)):
             return None
         table_map = statement = None
         if plan.layout == LAYOUT_ROWS:
@@ -1170,7 +1228,7 @@ cdef class RawTaker:
                 event.next_position != 0 or not zero_allowed
             ):
                 break
-            if checksums and not cut_checksum(&source, data):
+            if checksums and not cut_checksum(&source):
                 break
             if role != ROLE_PART and not self._note(role, event.server_id, &source):
                 break

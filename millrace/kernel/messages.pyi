@@ -1,8 +1,10 @@
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
+
+from millrace.kernel.records import RecordBlock
+from millrace.stage import Record
 
 _C = TypeVar("_C")
-_R = TypeVar("_R", bound=tuple[Any, ...])
 _E = TypeVar("_E")
 
 class NotUsableError(Exception): ...
@@ -12,7 +14,7 @@ def load(extension: str, expected: int) -> None: ...
 def errors_of_links() -> int: ...
 def made(make: Callable[[], _C]) -> tuple[_C, Handle | None]: ...
 
-class PartitionReader(Generic[_R, _E]):
+class PartitionReader(Generic[_E]):
     leader_epoch: int
     errors: list[_E]
     def __init__(
@@ -20,11 +22,11 @@ class PartitionReader(Generic[_R, _E]):
         handle: Handle,
         topic: str,
         number: int,
-        record: type[_R],
+        record: type[Record],
         error: Callable[[int, str], _E],
         dated: bool = True,
     ) -> None: ...
-    def read(self, count: int, wait_ms: int) -> list[_R]: ...
+    def read(self, count: int, wait_ms: int) -> RecordBlock: ...
     def close(self) -> None: ...
 
 class RecordWriter:

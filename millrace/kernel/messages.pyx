@@ -22,12 +22,12 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.unicode cimport PyUnicode_AsUTF8
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp, strcpy, strlen
 
-from millrace.kernel.tuples cimport tuple_of
+from millrace.kernel.records cimport RecordBlock
 
 __all__ = ["Handle", "NotUsableError", "PartitionReader", "RecordWriter", "load", "made"]
 
@@ -361,7 +361,7 @@ cdef bint is_ready(void* client):
 
 @cython.no_gc_clear  # whose client is to outlive it
 cdef class PartitionReader:
-    """Gives the records of a partition in batches, as tuples of the class ``record``.
+    """Gives the records of a partition in batches, each a RecordBlock of such ``record``.
 
     It is made before the consumer is assigned the partition, and closed before the consumer is. What came beside
     records in the last batch is in ``errors``, made by ``error`` of a code and a text; ``leader_epoch`` is that of
@@ -385,8 +385,6 @@ cdef class PartitionReader:
                  bint dated=True):
         if self._queue != NULL:
             raise RuntimeError("made twice")
-        if not issubclass(record, tuple) or record.__basicsize__ != tuple.__basicsize__:
-            raise TypeError("records are tuples")
         self._handle, self._record, self._error, self._dated = handle, record, error, dated
         self.leader_epoch, self.errors = -1, []
         self._queue = queue_get_partition(handle.client, topic.encode(), number)
@@ -410,7 +408,7 @@ cdef class PartitionReader:
 
     def read(self, Py_ssize_t count, int wait_ms):
         """Give up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
-        cdef list records = []
+        cdef RecordBlock records = RecordBlock(self._record)
         cdef Py_ssize_t got
         self.errors = []
         got = self._take(min(count, AT_ONCE), 0)
@@ -421,9 +419,9 @@ cdef class PartitionReader:
                 PyErr_CheckSignals()
         while got:
             self._keep(got, records)
-            if len(records) >= count or self.errors:
+            if records.count() >= count or self.errors:
                 break
-            got = self._take(min(count - len(records), AT_ONCE), 0)
+            got = self._take(min(count - records.count(), AT_ONCE), 0)
         return records
 
     cdef Py_ssize_t _take(self, Py_ssize_t count, int wait_ms) except -1:
@@ -436,8 +434,8 @@ cdef class PartitionReader:
         self._reading = False
         return max(got, 0)
 
-    cdef int _keep(self, Py_ssize_t got, list records) except -1:
-        """Make records of the messages at hand, and give those back."""
+    cdef int _keep(self, Py_ssize_t got, RecordBlock records) except -1:
+        """Add the messages at hand to records, and give them back."""
         cdef Py_ssize_t index = 0
         cdef Message* message
         try:
@@ -447,7 +445,7 @@ cdef class PartitionReader:
                     text = (<bytes> message_errstr(message)).decode("utf-8", "replace")
                     self.errors.append(self._error(message.error, text))
                 else:
-                    records.append(self._record_of(message))
+                    self._add(message, records)
                     self.leader_epoch = message_leader_epoch(message)
                 message_destroy(message)
                 index += 1
@@ -458,19 +456,17 @@ cdef class PartitionReader:
             raise
         return 0
 
-    cdef object _record_of(self, const Message* message):
-        """Make a millrace.stage.Record."""
+    cdef int _add(self, const Message* message, RecordBlock records) except -1:
         cdef int kind
-        offset = message.offset
-        return tuple_of(
-            self._record,
-            (
-                offset,
-                message_timestamp(message, &kind) if self._dated else offset,
-                bytes_of(message.key, message.key_size),
-                bytes_of(message.payload, message.size),
-                headers_of(message),
-            ),
+        cdef int64_t timestamp = message_timestamp(message, &kind) if self._dated else message.offset
+        return records.add(
+            message.offset,
+            timestamp,
+            <const uint8_t*> message.key,
+            -1 if message.key == NULL else <Py_ssize_t> message.key_size,
+            <const uint8_t*> message.payload,
+            -1 if message.payload == NULL else <Py_ssize_t> message.size,
+            headers_of(message),
         )
 
 

@@ -83,6 +83,24 @@ cdef struct BlockFrame:
     Py_ssize_t missing
 
 
+cdef struct BlockEvent:
+    # An event of which records are in a block: the first of them, its orders, and what they have in common.
+    Py_ssize_t first
+    int64_t timestamp
+    int64_t total_order
+    int64_t collection_order
+    BlockFrame[MOST_FRAMES] frames
+
+
+cdef struct BlockSizes:
+    # How much of its memory a block uses.
+    Py_ssize_t images
+    Py_ssize_t records
+    Py_ssize_t events
+    Py_ssize_t texts
+    Py_ssize_t size
+
+
 cdef struct FrameNumbers:
     # What the rows that follow have one more of: where it lies in a frame, and its value.
     Py_ssize_t[3] at
@@ -92,21 +110,29 @@ cdef struct FrameNumbers:
 cdef class RowBlock:
     cdef Output images
     cdef Output records  # a BlockRecord for each
-    cdef BlockFrame[MOST_FRAMES] frames
+    cdef Output events  # a BlockEvent for each
     cdef Output texts  # of the frames
     cdef bytes record_prefix
-    cdef int64_t total_order
-    cdef int64_t collection_order
+    cdef int64_t timestamp
+    cdef BlockSizes kept
     cdef readonly Py_ssize_t size
     cdef readonly bytes prefix
 
     cdef Py_ssize_t count(self) noexcept
     cdef const BlockRecord* record(self, Py_ssize_t index) noexcept
+    cdef Py_ssize_t event_count(self) noexcept
+    cdef const BlockEvent* event(self, Py_ssize_t index) noexcept
+    cdef Py_ssize_t end_of_event(self, Py_ssize_t index) noexcept
+    cdef Py_ssize_t count_of_event(self) noexcept
+    cdef BlockSizes sizes(self) noexcept
+    cdef void keep(self) noexcept
+    cdef void revert(self) noexcept
+    cdef bint is_kept(self) noexcept
     cdef int begin(self, bytes record_prefix, const Frame* frames, int count, int64_t total_order,
-                   int64_t collection_order) except -1
+                   int64_t collection_order, int64_t timestamp) except -1
     cdef uint8_t* room(self, Py_ssize_t size, int kind, Py_ssize_t whole) noexcept
     cdef void drop(self, Py_ssize_t whole) noexcept
-    cdef int put_frame(self, Output* out, Py_ssize_t index, FrameNumbers* numbers) noexcept
+    cdef int put_frame(self, Output* out, const BlockEvent* event, Py_ssize_t index, FrameNumbers* numbers) noexcept
 
 
 cdef class RowsKernel:

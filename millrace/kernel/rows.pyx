@@ -814,20 +814,22 @@ cdef inline uint8_t* copy(uint8_t* into, const uint8_t* data, Py_ssize_t size) n
 
 
 cdef class RowBlock:
-    """Records of one event, images and what stands around them apart; it takes the place of a list of keys and values.
+    """Records of events, images and what stands around them apart; it takes the place of a list of keys and values.
 
-    A record has a prefix, its images, and a frame with its numbers. The frame is that of all records of its kind, of
-    which there are three at the most, so it is held once; numbers go up by one from record to record. Records that
-    were not made here are held whole. It keeps no keys. ``prefix`` says of which schemas the records are, ``size`` is
-    that of all values as records have them.
+    A record has a prefix, its images, and a frame with its numbers. The frame is that of all records of its kind in an
+    event, of which there are three at the most, so it is held once per event; numbers go up by one from record to
+    record. Records that were not made here are held whole. It keeps no keys. ``prefix`` says of which schemas the
+    records are, ``size`` is that of all values as records have them; ``timestamp`` is that of records for which there
+    is no other.
     """
 
-    def __init__(self, bytes prefix not None):
-        self.prefix = prefix
+    def __init__(self, bytes prefix not None, int64_t timestamp=0):
+        self.prefix, self.timestamp = prefix, timestamp
 
     def __dealloc__(self):
         free(self.images.data)
         free(self.records.data)
+        free(self.events.data)
         free(self.texts.data)
 
     def __len__(self):
@@ -839,20 +841,46 @@ cdef class RowBlock:
     cdef const BlockRecord* record(self, Py_ssize_t index) noexcept:
         return &(<const BlockRecord*>self.records.data)[index]
 
+    cdef Py_ssize_t event_count(self) noexcept:
+        return self.events.size // sizeof(BlockEvent)
+
+    cdef const BlockEvent* event(self, Py_ssize_t index) noexcept:
+        return &(<const BlockEvent*>self.events.data)[index]
+
+    cdef Py_ssize_t end_of_event(self, Py_ssize_t index) noexcept:
+        """Give the index of the record after the last one of an event, or of all that precede the first, at -1."""
+        return self.event(index + 1).first if index + 1 < self.event_count() else self.count()
+
+    cdef Py_ssize_t count_of_event(self) noexcept:
+        """Count the records of the last event."""
+        cdef Py_ssize_t events = self.event_count()
+        return self.count() - (self.event(events - 1).first if events else 0)
+
+    def timestamps(self):
+        """Give the timestamp of each record's event."""
+        cdef Py_ssize_t index
+        cdef list found = [self.timestamp] * self.end_of_event(-1)
+        for index in range(self.event_count()):
+            found += [self.event(index).timestamp] * (self.end_of_event(index) - self.event(index).first)
+        return found
+
     def __iter__(self):
         """Put the records together."""
         cdef Py_ssize_t start = 0
+        cdef Py_ssize_t place = -1
         cdef Py_ssize_t index, end
         cdef FrameNumbers numbers
         cdef Output frame = Output(NULL, 0, 0, False)
         found = []
         try:
             for index in range(self.count()):
+                while index >= self.end_of_event(place):
+                    place += 1
                 end = self.record(index).end
                 record = PyBytes_FromStringAndSize(<const char*>self.images.data + start, end - start)
                 if self.record(index).kind != WHOLE:
                     frame.size = 0
-                    if self.put_frame(&frame, index, &numbers):
+                    if self.put_frame(&frame, self.event(place), index, &numbers):
                         raise MemoryError
                     record = self.record_prefix + record + PyBytes_FromStringAndSize(<const char*>frame.data, frame.size)
                 start = end
@@ -862,16 +890,16 @@ cdef class RowBlock:
         return iter(found)
 
     cdef int begin(self, bytes record_prefix, const Frame* frames, int count, int64_t total_order,
-                   int64_t collection_order) except -1:
-        """Take what the records that follow have in common, and the orders of the first; see RowsKernel."""
+                   int64_t collection_order, int64_t timestamp) except -1:
+        """Take what the records of an event have in common, and the orders of the first; see RowsKernel."""
         cdef int index
+        cdef BlockEvent event = BlockEvent(self.count(), timestamp, total_order, collection_order)
         cdef BlockFrame* frame
-        if self.count():
-            raise RuntimeError("the block has records already")
-        self.record_prefix, self.total_order, self.collection_order = record_prefix, total_order, collection_order
-        self.texts.size = 0
+        if self.record_prefix is not None and self.record_prefix != record_prefix:
+            raise ValueError("the block has records of another schema")
+        self.record_prefix = record_prefix
         for index in range(min(count, MOST_FRAMES)):
-            frame = &self.frames[index]
+            frame = &event.frames[index]
             frame.at, frame.start, frame.end = self.texts.size, frames[index].start.size, frames[index].end.size
             frame.missing = frames[index].missing.size
             if (
@@ -880,7 +908,25 @@ cdef class RowBlock:
                 or put(&self.texts, frames[index].missing.data, frame.missing)
             ):
                 raise MemoryError
+        if put(&self.events, <const uint8_t*>&event, sizeof(BlockEvent)):
+            raise MemoryError
         return 0
+
+    cdef BlockSizes sizes(self) noexcept:
+        return BlockSizes(self.images.size, self.records.size, self.events.size, self.texts.size, self.size)
+
+    cdef void keep(self) noexcept:
+        """Keep what was written so far, whatever becomes of the rest."""
+        self.kept = self.sizes()
+
+    cdef bint is_kept(self) noexcept:
+        """Say whether nothing was written since."""
+        return self.kept.events == self.events.size and self.kept.records == self.records.size
+
+    cdef void revert(self) noexcept:
+        """Forget what is not kept."""
+        self.images.size, self.records.size, self.events.size = self.kept.images, self.kept.records, self.kept.events
+        self.texts.size, self.size = self.kept.texts, self.kept.size
 
     cdef uint8_t* room(self, Py_ssize_t size, int kind, Py_ssize_t whole) noexcept:
         """Append a record of ``whole`` bytes, so many of which are to be written; NULL where memory is short."""
@@ -897,14 +943,14 @@ cdef class RowBlock:
         self.images.size = self.record(self.count() - 1).end if self.count() else 0
         self.size -= whole
 
-    cdef int put_frame(self, Output* out, Py_ssize_t index, FrameNumbers* numbers) noexcept:
-        """Write what stands after the images of a record, and say where its numbers lie."""
-        cdef const BlockFrame* frame = &self.frames[self.record(index).kind]
+    cdef int put_frame(self, Output* out, const BlockEvent* event, Py_ssize_t index, FrameNumbers* numbers) noexcept:
+        """Write what stands after the images of a record of an event, and say where its numbers lie."""
+        cdef const BlockFrame* frame = &event.frames[self.record(index).kind]
         cdef const uint8_t* text = self.texts.data + frame.at
         cdef int status = put(out, text, frame.start)
-        numbers.value[0] = index
-        numbers.value[1] = self.total_order + index
-        numbers.value[2] = self.collection_order + index
+        numbers.value[0] = index - event.first
+        numbers.value[1] = event.total_order + numbers.value[0]
+        numbers.value[2] = event.collection_order + numbers.value[0]
         numbers.at[0] = out.size
         status = status or put_long(out, numbers.value[0]) or put(out, text + frame.start, frame.end)
         numbers.at[1] = out.size
@@ -924,7 +970,7 @@ cdef class RowBlock:
 
     def clear(self):
         """Forget all records."""
-        self.images.size = self.records.size = self.size = 0
+        self.images.size = self.records.size = self.events.size = self.texts.size = self.size = 0
 
 
 cdef class RowsKernel:
@@ -1044,7 +1090,8 @@ cdef class RowsKernel:
                          int64_t total_order, int64_t collection_order, slowly, stamp) except -1:
         """Do what :meth:`write` says, with as many frames as there are to be.
 
-        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers. Without
+        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers, or events of a
+        block have that time. Without
         ``slowly``, rows that are out of the ordinary are for the reference as well.
         """
         if self.busy:
@@ -1056,7 +1103,8 @@ cdef class RowsKernel:
             if isinstance(records, RowBlock):
                 self.block = <RowBlock>records
                 self.block.begin(
-                    self.value_prefix, frames, MOST_FRAMES if self.has_two_sides else 1, total_order, collection_order
+                    self.value_prefix, frames, MOST_FRAMES if self.has_two_sides else 1, total_order, collection_order,
+                    self.block.timestamp if stamp is None else stamp
                 )
             else:
                 self.records = <list?>records
@@ -1259,7 +1307,7 @@ cdef class RowsKernel:
                      int64_t collection_order) except -1:
         """Append a record with the frame of this number; UNUSUAL where it is too large."""
         cdef const Frame* frame = &frames[kind]
-        cdef Py_ssize_t number = len(self.records) if self.block is None else self.block.count()
+        cdef Py_ssize_t number = len(self.records) if self.block is None else self.block.count_of_event()
         cdef uint8_t[30] numbers
         cdef int row_size = write_long(numbers, number)
         cdef int orders_size = write_long(numbers + 10, total_order + number)

@@ -1,14 +1,12 @@
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from millrace.binlog.events import TableMapEvent
 from millrace.kernel.events import OutputRecord
+from millrace.kernel.records import RecordBlock
 from millrace.kernel.rows import RowsKernel
 
-_R = TypeVar("_R", bound=tuple[Any, ...])
-
 def murmur2(data: bytes) -> int: ...
-def numbered(written: list[OutputRecord], first: int, kind: type[_R]) -> tuple[list[_R], int]: ...
 
 class TableWriter:
     def __init__(
@@ -43,6 +41,7 @@ class TransactionWriter:
         begin: bytes,
         end: bytes,
         selects_server: Callable[[int], bool] | None,
+        new_block: Callable[[], RecordBlock] | None,
     ) -> None: ...
     def take(
         self,

@@ -41,15 +41,14 @@ from millrace.kernel.reading cimport (
     read_span,
     skip,
     slice_of,
-    source_of,
 )
+from millrace.kernel.records cimport Record, RecordBlock, look_at
 from millrace.kernel.rows cimport Frame, RowBlock, RowsKernel, is_utf8
-from millrace.kernel.tuples cimport tuple_of
 from millrace.kernel.writing cimport Output, put_byte, put_long, put_object, put_sized, put_sized_object, trim
 
 from millrace.binlog.errors import BinlogError
 
-__all__ = ["TableWriter", "TransactionWriter", "murmur2", "numbered"]
+__all__ = ["TableWriter", "TransactionWriter", "murmur2"]
 
 cdef enum:
     KEPT = 1 << 16
@@ -59,15 +58,6 @@ cdef enum:
     REMEMBERED = 4096
     REMEMBERED_SIZE = 1024
     STMT_END_F = 1
-    # Of a record that is read: millrace.stage.Record.
-    OFFSET = 0
-    TIMESTAMP = 1
-    VALUE = 3
-    HEADERS = 4
-    FIELDS = 5
-    # Of a record that was written: millrace.stage.OutputRecord.
-    WRITTEN_VALUE = 1
-    WRITTEN_FIELDS = 4
 
 # generated: Use
 cdef enum Use:
@@ -122,26 +112,6 @@ cdef Py_ssize_t partition_of(object key, Py_ssize_t prefix, uint32_t partitions)
     return (murmur2_of(<const uint8_t*>PyBytes_AS_STRING(<bytes>key) + prefix, size - prefix) & 0x7FFFFFFF) % partitions
 
 
-def numbered(list written not None, Py_ssize_t first, kind not None):
-    """Make records that are read, millrace.stage.Record, of those that were written, numbered from ``first`` on.
-
-    Gives them, objects of ``kind``, and how many bytes their values have together.
-    """
-    cdef Py_ssize_t index
-    cdef Py_ssize_t size = 0
-    cdef list records = []
-    cdef tuple record
-    if not issubclass(kind, tuple):
-        raise TypeError("a record is a tuple")
-    for index in range(len(written)):
-        record = <tuple?>written[index]
-        if len(record) != WRITTEN_FIELDS:
-            raise ValueError("no record that was written")
-        size += PyBytes_GET_SIZE(<bytes?>record[WRITTEN_VALUE])
-        records.append(tuple_of(kind, (first + index, record[2], record[0], record[WRITTEN_VALUE], record[3])))
-    return records, size
-
-
 # -- tables ---------------------------------------------------------------------------------------------
 
 cdef class Images:
@@ -162,8 +132,8 @@ cdef class TableWriter:
     ``schema_source`` pieces of the source block, the last four as Avro has them. Keys have ``prefix_size`` bytes in
     front that do not count for the partition. ``images(type_code, before, after)`` gives the RowsKernel for these
     bitmaps, and what is said to be missing in both images together: of an event of that kind, of a delete and of an
-    insert; None where that is for the reference. With a ``block_prefix`` the rows of an event are a RowBlock that
-    begins with it, the value of one record.
+    insert; None where that is for the reference. With a ``block_prefix`` the rows go into RowBlocks that
+    have it, each the value of one record.
     """
 
     cdef tuple name
@@ -177,6 +147,7 @@ cdef class TableWriter:
     cdef dict images
     cdef list last  # by operation
     cdef bytes block_prefix
+    cdef RowBlock block  # of the call at hand
 
     def __init__(self, tuple name not None, bytes label not None, bytes origin not None, bytes place not None,
                  bytes schema_source not None, str topic not None, Py_ssize_t partitions, Py_ssize_t prefix_size,
@@ -198,10 +169,17 @@ cdef bint equals(bytes data, const Source* source, const Span* span) noexcept:
         memcmp(PyBytes_AS_STRING(data), source.data + span.at, span.size) == 0
 
 
+cdef struct Event:
+    # An event of the transaction at hand: its record, and its head.
+    Record record
+    Head head
+
+
 cdef class Mapped:
     """A table map, and the table that it stands for in the call at hand."""
 
     cdef object event
+    cdef bytes content  # as Avro has it
     cdef int64_t table_id
     cdef int64_t call
     cdef TableWriter table
@@ -215,7 +193,7 @@ cdef class TransactionWriter:
 
     ``plans`` has, per type code, a number of Use, the branch of the union, and the kinds of the fields; ``read``
     reads the event of a record as the reference does, for what comes again and again. ``begin`` and ``end`` stand
-    in front of the two records of ``topic``.
+    in front of the two records of ``topic``, which are in blocks if ``new_block`` makes any.
 
     After :meth:`take`: ``groups``, what was written, as in millrace.stage.Output, of ``count`` records, whose
     values have ``size`` bytes; ``rows`` of them are rows, of so many ``transactions``; ``offset`` and ``epoch`` are
@@ -230,6 +208,7 @@ cdef class TransactionWriter:
     cdef readonly object offset
     cdef readonly int64_t epoch
 
+    cdef object _new_block
     cdef object _selects_server  # from server_id to whether its rows are published; None where all are
     cdef object _read
     cdef tuple _target
@@ -240,6 +219,8 @@ cdef class TransactionWriter:
     cdef list _kinds
     cdef dict _table_maps
     cdef dict _queries
+    cdef bytes _last_query
+    cdef Mapped _last_mapped
     cdef int64_t _call
 
     # The call at hand.
@@ -247,9 +228,12 @@ cdef class TransactionWriter:
     cdef Py_ssize_t _prefix_size
     cdef int64_t _now_us
     cdef list _boundaries
+    cdef RecordBlock _boundary_block
+    cdef list _row_blocks  # with their targets
+    cdef dict _last_tables  # by target, that which has its last block
 
     # The transaction at hand.
-    cdef Head* _heads
+    cdef Event* _events
     cdef Py_ssize_t _room
     cdef bytes _id
     cdef bint _has_gtid
@@ -263,14 +247,15 @@ cdef class TransactionWriter:
     cdef int64_t _counts[MOST_TABLES]
     cdef int64_t _records
     cdef Py_ssize_t _written
+    cdef list _blocks  # that rows of it were written to
     cdef Output _out
 
     def __dealloc__(self):
-        free(self._heads)
+        free(self._events)
         free(self._out.data)
 
     def __init__(self, list plans not None, read, str topic not None, bytes begin not None, bytes end not None,
-                 selects_server):
+                 selects_server, new_block):
         cdef int code
         if len(plans) != 256:
             raise ValueError("not a plan per type code")
@@ -278,13 +263,13 @@ cdef class TransactionWriter:
         for code, (use, branch, kinds) in enumerate(plans):
             self._uses[code], self._branches[code] = use, branch
             self._kinds.append(<bytes?>kinds)
-        self._read, self._selects_server = read, selects_server
+        self._read, self._selects_server, self._new_block = read, selects_server, new_block
         self._target = topic, 0
         self._begin, self._end = begin, end
         self._table_maps, self._queries = {}, {}
         self.groups = {}
 
-    def take(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
+    def take(self, records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
              Py_ssize_t most_records, Py_ssize_t most_bytes, Py_ssize_t limit, find_table):
         """Write transactions, the first of which begins at ``index``; give the index of the first record left.
 
@@ -299,18 +284,20 @@ cdef class TransactionWriter:
         try:
             while index < len(records):
                 taken = self._transaction(records, index, prefix, limit)
+                self._end_blocks(taken > 0)
                 if taken == 0:
                     break
                 index += taken
                 if self.count >= most_records or self.size >= most_bytes:
                     break
+            self._put_blocks()
             if self._boundaries:
                 self.groups[self._target] = self._boundaries
         finally:
             self._end_call()
         return index
 
-    def take_rows(self, list records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
+    def take_rows(self, records not None, Py_ssize_t index, bytes prefix not None, int64_t now_us,
                   Py_ssize_t most_records, Py_ssize_t most_bytes, Py_ssize_t limit, find_table,
                   tuple transaction not None, dict table_maps not None, dict counts not None):
         """Write rows of one transaction, from ``index`` on; give the index of the first record left.
@@ -321,10 +308,10 @@ cdef class TransactionWriter:
         ``table_maps`` has, by table id, those that hold, and their records' values; ``counts`` how many rows were
         written before, by the tables' names. Both are brought up to date.
         """
-        cdef Source source
-        cdef Head head
+        cdef Event event
         cdef Mapped mapped
         cdef int64_t before = 0
+        cdef bint is_taken
         cdef int use
         cdef Py_ssize_t place
         self._begin_call(prefix, now_us, find_table)
@@ -336,27 +323,29 @@ cdef class TransactionWriter:
             for before_of_table in counts.values():
                 before += before_of_table
             self._begin_rows(before)
-            for event, _ in table_maps.values():
+            for table_map, _ in table_maps.values():
                 mapped = Mapped.__new__(Mapped)
-                mapped.event, mapped.table_id = event, event.table_id
+                mapped.event, mapped.table_id = table_map, table_map.table_id
                 self._maps.append(mapped)
             while index < len(records) and self._records - before < most_records and self._written < most_bytes:
-                if not self._read_head(records[index], prefix, &source, &head) or source.end > limit:
+                if not self._read_event(records, index, prefix, &event) or event.record.value.end > limit:
                     break
-                use = self._uses[head.type_code]
+                use = self._uses[event.head.type_code]
                 if use == USE_NONE or use == USE_QUERY:
                     break
                 if use != USE_SILENT and use != USE_GTID:
-                    record = <tuple>records[index]
-                    if not self._part(record, &head, use):
+                    is_taken = self._part(&event, use)
+                    self._end_blocks(is_taken)
+                    if not is_taken:
                         break
                     if use == USE_TABLE_MAP:
                         mapped = <Mapped>self._maps[len(self._maps) - 1]
-                        table_maps[mapped.table_id] = mapped.event, record[VALUE]
+                        table_maps[mapped.table_id] = mapped.event, whole(&event.record.value)
                     elif not self._maps:  # it was the last event of a statement
                         table_maps.clear()
                 index += 1
             self._put_parts()
+            self._put_blocks()
             for place in range(len(self._tables)):
                 if self._counts[place]:  # none where its first rows are not ordinary
                     counts[(<TableWriter>self._tables[place]).name] = self._counts[place]
@@ -371,7 +360,8 @@ cdef class TransactionWriter:
         self.count = self.size = self.rows = self.transactions = 0
         self._call += 1
         self._prefix_size, self._now_us, self._find_table = PyBytes_GET_SIZE(prefix), now_us, find_table
-        self._boundaries, self._counted = [], {}
+        self._boundaries, self._boundary_block, self._counted = [], None, {}
+        self._blocks, self._row_blocks, self._last_tables = [], [], {}
         return 0
 
     cdef int _begin_rows(self, int64_t before) except -1:
@@ -380,15 +370,18 @@ cdef class TransactionWriter:
         return 0
 
     cdef int _end_call(self) except -1:
+        for table in self._last_tables.values():
+            (<TableWriter>table).block = None
+        self._boundary_block = self._blocks = self._row_blocks = self._last_tables = None
         self._find_table = self._boundaries = self._parts = self._tables = self._maps = self._counted = None
         trim(&self._out, KEPT)
         return 0
 
-    cdef Py_ssize_t _transaction(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
+    cdef Py_ssize_t _transaction(self, records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
         """Write the transaction that begins at ``index``; give the number of its records, 0 where it is left."""
         cdef Py_ssize_t count = self._survey(records, index, prefix, limit)
         cdef Py_ssize_t number
-        cdef Head* head
+        cdef Event* event
         cdef int use
         if count == 0:
             return 0
@@ -396,52 +389,51 @@ cdef class TransactionWriter:
         self._committed_us = 0
         self._begin_rows(0)
         for number in range(count):
-            head = &self._heads[number]
-            use = self._uses[head.type_code]
+            event = &self._events[number]
+            use = self._uses[event.head.type_code]
             if use == USE_SILENT:
                 continue
-            record = <tuple>records[index + number]
             if use == USE_GTID:
-                if not self._gtid(<bytes>record[VALUE], head):
+                if not self._gtid(event):
                     return 0
-                continue
-            if use == USE_QUERY:
-                if not self._query(<bytes>record[VALUE], head):
+            elif use == USE_QUERY:
+                if not self._query(event):
                     return 0
-            elif not self._part(record, head, use):
+            elif not self._part(event, use):
                 return 0
+        event = &self._events[count - 1]
         if self._records:
-            self._finish(<tuple>records[index], <tuple>records[index + count - 1], count)
-        last = <tuple>records[index + count - 1]
-        self.offset, self.epoch = last[OFFSET], self._heads[count - 1].epoch
+            self._finish(&self._events[0], event)
+        self.offset, self.epoch = event.record.offset, event.head.epoch
         return count
 
     # -- heads ---------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t _survey(self, list records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
+    cdef Py_ssize_t _survey(self, records, Py_ssize_t index, bytes prefix, Py_ssize_t limit) except -1:
         """Read the heads of a transaction; give their number, 0 where it is not ordinary or does not end here."""
         cdef Py_ssize_t end = len(records)
         cdef Py_ssize_t number = 0
         cdef Py_ssize_t size = 0
-        cdef Source source
+        cdef Event* event
         cdef Head* head
         self._has_gtid = False
         self._id = None
         while index + number < end:
             if not self._fits(number):
                 return 0
-            head = &self._heads[number]
-            if not self._read_head(records[index + number], prefix, &source, head):
+            event = &self._events[number]
+            if not self._read_event(records, index + number, prefix, event):
                 return 0
-            size += source.end
+            size += event.record.value.end
             if size > limit:
                 return 0
+            head = &event.head
             if number == 0:
                 if not head.begins:
                     return 0
-                self._id = slice_of(&source, head.transaction.at, head.transaction.size)
-            elif head.begins or head.epoch != self._heads[0].epoch or \
-                    not equals(self._id, &source, &head.transaction):
+                self._id = slice_of(&event.record.value, head.transaction.at, head.transaction.size)
+            elif head.begins or head.epoch != self._events[0].head.epoch or \
+                    not equals(self._id, &event.record.value, &head.transaction):
                 return 0
             if self._uses[head.type_code] == USE_NONE:
                 return 0
@@ -452,50 +444,48 @@ cdef class TransactionWriter:
                 return number
         return 0
 
-    cdef bint _read_head(self, record, bytes prefix, Source* source, Head* head) except -1:
+    cdef bint _read_event(self, records, Py_ssize_t index, bytes prefix, Event* event) except -1:
         """Say whether a record has an event of its own whose head is ordinary."""
-        cdef bytes value
-        if not isinstance(record, tuple) or len(<tuple>record) != FIELDS or (<tuple>record)[HEADERS]:
+        cdef Source source
+        if not look_at(records, index, &event.record):
             return False
-        if not PyBytes_CheckExact((<tuple>record)[VALUE]):
+        source = event.record.value
+        if not starts_with(&source, prefix):
             return False
-        value = <bytes>(<tuple>record)[VALUE]
-        source[0] = source_of(value, 0, PyBytes_GET_SIZE(value))
-        if not starts_with(source, prefix):
-            return False
-        read_plain_head(source, head)
-        return is_ordinary(source, head)
+        read_plain_head(&source, &event.head)
+        return is_ordinary(&source, &event.head)
 
     cdef bint _fits(self, Py_ssize_t number) except -1:
-        """Make room for one more head."""
+        """Make room for one more event."""
         cdef Py_ssize_t wanted
-        cdef Head* heads
+        cdef Event* events
         if number < self._room:
             return True
         if number >= MOST_EVENTS:
             return False
         wanted = 2 * self._room + 16
-        heads = <Head*>realloc(self._heads, wanted * sizeof(Head))
-        if heads == NULL:
+        events = <Event*>realloc(self._events, wanted * sizeof(Event))
+        if events == NULL:
             raise MemoryError
-        self._heads, self._room = heads, wanted
+        self._events, self._room = events, wanted
         return True
 
     # -- events --------------------------------------------------------------------------------------------
 
-    cdef bint _begin_event(self, bytes value, const Head* head, Source* source) except -1:
+    cdef bint _begin_event(self, const Event* event, Source* source) except -1:
         """Read the union's branch, which is to be that of the type."""
-        source[0] = source_of(value, head.event, PyBytes_GET_SIZE(value))
-        return read_long(source) == self._branches[head.type_code] and not source.bad
+        source[0] = event.record.value
+        source.at = event.head.event
+        return read_long(source) == self._branches[event.head.type_code] and not source.bad
 
-    cdef bint _gtid(self, bytes value, const Head* head) except -1:
+    cdef bint _gtid(self, const Event* event) except -1:
         """Take note of when the transaction was committed, by the last of the fields that the plan has, if any."""
         cdef Source source
-        cdef bytes known = <bytes>self._kinds[head.type_code]
+        cdef bytes known = <bytes>self._kinds[event.head.type_code]
         cdef Py_ssize_t index
         cdef uint8_t kind
         cdef int64_t last = 0
-        if not self._begin_event(value, head, &source):
+        if not self._begin_event(event, &source):
             return False
         for index in range(PyBytes_GET_SIZE(known)):
             kind = <uint8_t>PyBytes_AS_STRING(known)[index]
@@ -513,67 +503,76 @@ cdef class TransactionWriter:
         self._committed_us = last if 0 < last < LATEST_US else 0
         return not source.bad
 
-    cdef bint _query(self, bytes value, const Head* head) except -1:
+    cdef bint _query(self, const Event* event) except -1:
         """Take a statement that begins or ends the transaction."""
         cdef Source source
         cdef int64_t thread
         cdef bytes rest
-        if not self._begin_event(value, head, &source):
+        if not self._begin_event(event, &source):
             return False
         thread = read_long(&source)
         read_long(&source)  # exec_time
         read_long(&source)  # error_code
-        if source.bad or not (ends_with(value, b"\x0aBEGIN") or ends_with(value, b"\x0cCOMMIT")):
+        if source.bad or not (ends_with(&source, b"\x0aBEGIN") or ends_with(&source, b"\x0cCOMMIT")):
             return False
-        rest = slice_of(&source, source.at, source.end - source.at)
+        cdef Span span = Span(source.at, source.end - source.at)
+        if self._last_query is not None and equals(self._last_query, &source, &span):
+            self._has_thread, self._thread = True, thread
+            return True
+        rest = slice_of(&source, span.at, span.size)
         known = self._queries.get(rest)
         if known is None:
             try:
-                known = self._read(value).query in (b"BEGIN", b"COMMIT")
+                known = self._read(whole(&event.record.value)).query in (b"BEGIN", b"COMMIT")
             except BinlogError:
                 return False
             remember(self._queries, rest, known, REMEMBERED, REMEMBERED_SIZE)
         if not known:
             return False
+        self._last_query = rest
         self._has_thread, self._thread = True, thread
         return True
 
-    cdef bint _part(self, tuple record, const Head* head, int use) except -1:
+    cdef bint _part(self, const Event* event, int use) except -1:
         """Take a table map, rows, or a comment on them."""
         if use >= USE_WRITE:
-            return self._rows_event(<bytes>record[VALUE], head, use, record[TIMESTAMP])
+            return self._rows_event(event, use)
         if use == USE_TABLE_MAP:
-            return self._table_map(<bytes>record[VALUE], head)
-        return self._comment(<bytes>record[VALUE], head)
+            return self._table_map(event)
+        return self._comment(event)
 
-    cdef bint _table_map(self, bytes value, const Head* head) except -1:
+    cdef bint _table_map(self, const Event* event) except -1:
         cdef Source source
         cdef Mapped mapped
         cdef bytes content
-        if not self._begin_event(value, head, &source):
+        if not self._begin_event(event, &source):
             return False
-        content = slice_of(&source, source.at, source.end - source.at)
-        mapped = self._table_maps.get(content)
+        cdef Span span = Span(source.at, source.end - source.at)
+        mapped = self._last_mapped
+        if mapped is None or not equals(mapped.content, &source, &span):
+            content = slice_of(&source, span.at, span.size)
+            mapped = self._last_mapped = self._table_maps.get(content)
         if mapped is None:
             mapped = Mapped.__new__(Mapped)
             try:
-                mapped.event = self._read(value)
+                mapped.event = self._read(whole(&event.record.value))
             except BinlogError:
                 return False
-            mapped.table_id = mapped.event.table_id
+            mapped.table_id, mapped.content = mapped.event.table_id, content
+            self._last_mapped = mapped
             remember(self._table_maps, content, mapped, REMEMBERED, REMEMBERED_SIZE)
         if len(self._maps) >= MOST_TABLES:
             return False
         self._maps.append(mapped)
         return True
 
-    cdef bint _comment(self, bytes value, const Head* head) except -1:
+    cdef bint _comment(self, const Event* event) except -1:
         """Step over an event of which no output is made, as long as it is well formed."""
         cdef Source source
         cdef const uint8_t* kinds
-        cdef bytes known = <bytes>self._kinds[head.type_code]
+        cdef bytes known = <bytes>self._kinds[event.head.type_code]
         cdef Py_ssize_t index
-        if not self._begin_event(value, head, &source):
+        if not self._begin_event(event, &source):
             return False
         kinds = <const uint8_t*>PyBytes_AS_STRING(known)
         for index in range(PyBytes_GET_SIZE(known)):
@@ -585,20 +584,21 @@ cdef class TransactionWriter:
                 return False
         return not source.bad and source.at == source.end
 
-    cdef bint _rows_event(self, bytes value, const Head* head, int use, timestamp_ms) except -1:
+    cdef bint _rows_event(self, const Event* event, int use) except -1:
+        cdef const Head* head = &event.head
         cdef Source source
         cdef Span spans[ROWS_ROWS + 1]
         cdef int64_t numbers[ROWS_ROWS + 1]
-        cdef bytes known = <bytes>self._kinds[head.type_code]
+        cdef bytes known = <bytes>self._kinds[event.head.type_code]
         cdef Mapped mapped
         cdef Images images
         cdef TableWriter table
-        cdef Py_ssize_t place
+        cdef Py_ssize_t place, count
         cdef int index
         cdef bint written
         cdef object records
         cdef Frame[3] frames
-        if not self._begin_event(value, head, &source):
+        if not self._begin_event(event, &source):
             return False
         if PyBytes_GET_SIZE(known) != ROWS_ROWS + 1:
             return False
@@ -629,11 +629,12 @@ cdef class TransactionWriter:
         if place < 0:
             return False
         self._write_frames(table, images, &source, head, use, frames)
-        records = [] if table.block_prefix is None else RowBlock(table.block_prefix)
+        records = [] if table.block_prefix is None else self._block_of(table, images)
+        count = len(records)
         try:
             written = images.rows.write_rows(
                 source.data + spans[<int>ROWS_ROWS].at, spans[<int>ROWS_ROWS].size, records, frames,
-                self._records + 1, self._counts[place] + 1, None, timestamp_ms,
+                self._records + 1, self._counts[place] + 1, None, event.record.timestamp,
             )
         except MemoryError:
             raise
@@ -641,17 +642,50 @@ cdef class TransactionWriter:
             return False
         if not written:
             return False
-        self._records += len(records)
-        self._counts[place] += len(records)
+        count = len(records) - count
+        self._records += count
+        self._counts[place] += count
         self._written += images.rows.written
-        if records:
+        if count:
             if table.block_prefix is None:
                 self._place(table, records)
-            else:
-                self._parts.append((table.targets[0], [(None, records, timestamp_ms, None)]))
         elif self._counts[place] == 0:
             self._tables.pop()  # it was added for this event
         return True
+
+    cdef RowBlock _block_of(self, TableWriter table, Images images):
+        """Give the block that rows go to: the last one of their topic."""
+        cdef RowBlock block = table.block
+        if block is None or (block.record_prefix is not None and block.record_prefix != images.rows.value_prefix):
+            target = table.targets[0]
+            former = self._last_tables.get(target)
+            if former is not None:
+                (<TableWriter>former).block = None
+            self._last_tables[target] = table
+            table.block = block = RowBlock(table.block_prefix)
+            self._row_blocks.append((target, block))
+        if block.is_kept():
+            self._blocks.append(block)
+        return block
+
+    cdef int _end_blocks(self, bint is_taken) except -1:
+        """Keep what was written to blocks since the last time, or forget it."""
+        for block in self._blocks:
+            if is_taken:
+                (<RowBlock>block).keep()
+            else:
+                (<RowBlock>block).revert()
+        self._blocks.clear()
+        return 0
+
+    cdef int _put_blocks(self) except -1:
+        """Put the blocks to what is written of their topics."""
+        cdef RowBlock block
+        for target, made in self._row_blocks:
+            block = <RowBlock>made
+            if block.count():
+                self.groups.setdefault(target, []).append((None, block, block.event(0).timestamp, None))
+        return 0
 
     cdef Mapped _mapped(self, int64_t table_id):
         """Give the last table map with this id."""
@@ -778,18 +812,18 @@ cdef class TransactionWriter:
             frames[index].missing.size = PyBytes_GET_SIZE(missing)
         return 0
 
-    cdef int _finish(self, tuple first, tuple last, Py_ssize_t count) except -1:
+    cdef int _finish(self, const Event* first, const Event* last) except -1:
         """Write BEGIN and END around what was written of the transaction, which is whole now."""
         cdef Py_ssize_t index
         cdef int status
         cdef Output* out = &self._out
-        cdef bytes begin, end
         out.size = 0
         status = put_object(out, self._begin) or put_sized_object(out, self._id) or put_byte(out, 0) or put_byte(out, 0)
-        status = status or self._put_boundary(<bytes>first[VALUE], &self._heads[0]) or put_byte(out, 0)
+        status = status or self._put_boundary(first) or put_byte(out, 0)
         if status:
             raise MemoryError
-        begin = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+        self._put_boundary_record(first)
+        self._put_parts()
         out.size = 0
         status = put_object(out, self._end) or put_sized_object(out, self._id) or put_byte(out, 2)
         status = status or put_long(out, self._records) or put_byte(out, 2) or put_long(out, len(self._tables))
@@ -797,19 +831,30 @@ cdef class TransactionWriter:
             status = status or put_object(out, (<TableWriter>self._tables[index]).label)
             status = status or put_long(out, self._counts[index])
         status = status or put_byte(out, 0)
-        status = status or self._put_boundary(<bytes>last[VALUE], &self._heads[count - 1])
+        status = status or self._put_boundary(last)
         status = status or put_byte(out, 2) or put_long(out, 0)  # non_row_changes
         if status:
             raise MemoryError
-        end = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
-        self._boundaries.append((self._id, begin, first[TIMESTAMP], None))
-        self._put_parts()
-        self._boundaries.append((self._id, end, last[TIMESTAMP], None))
+        self._put_boundary_record(last)
         self.count += self._records + 2
-        self.size += self._written + PyBytes_GET_SIZE(begin) + PyBytes_GET_SIZE(end)
+        self.size += self._written
         self.rows += self._records
         self.transactions += 1
         return 0
+
+    cdef int _put_boundary_record(self, const Event* event) except -1:
+        """Make a record of what was written."""
+        cdef Output* out = &self._out
+        self.size += out.size
+        if self._new_block is None:
+            value = PyBytes_FromStringAndSize(<const char*>out.data, out.size)
+            self._boundaries.append((self._id, value, event.record.timestamp, None))
+            return 0
+        if self._boundary_block is None:
+            self._boundary_block = self._new_block()
+            self._boundaries.append((None, self._boundary_block, event.record.timestamp, None))
+        return self._boundary_block.add(0, event.record.timestamp, <const uint8_t*>PyBytes_AS_STRING(self._id),
+                                        PyBytes_GET_SIZE(self._id), out.data, out.size, None)
 
     cdef int _put_parts(self) except -1:
         """Put the rows that were written to what is written of their topics."""
@@ -821,13 +866,13 @@ cdef class TransactionWriter:
                 (<list>group).extend(records)
         return 0
 
-    cdef int _put_boundary(self, bytes value, const Head* head) noexcept:
+    cdef int _put_boundary(self, const Event* event) noexcept:
         """Write what both records say of the place: see TransactionSerializer."""
         cdef Output* out = &self._out
-        cdef Source source = source_of(value, 0, PyBytes_GET_SIZE(value))
+        cdef const Head* head = &event.head
         cdef int64_t ms = self._committed_us // 1000 if self._committed_us else head.timestamp * 1000
         return put_long(out, ms) or put_long(out, head.server_id) or put_long(out, head.epoch) \
-            or put_span(out, &source, &head.log_file) or put_long(out, head.position)
+            or put_span(out, &event.record.value, &head.log_file) or put_long(out, head.position)
 
 
 cdef bint starts_with(Source* source, bytes prefix) noexcept:
@@ -837,10 +882,14 @@ cdef bint starts_with(Source* source, bytes prefix) noexcept:
     return not source.bad and memcmp(source.data + at, PyBytes_AS_STRING(prefix), size) == 0
 
 
-cdef bint ends_with(bytes value, bytes end) noexcept:
+cdef bint ends_with(const Source* source, bytes end) noexcept:
     cdef Py_ssize_t size = PyBytes_GET_SIZE(end)
-    cdef Py_ssize_t at = PyBytes_GET_SIZE(value) - size
-    return at >= 0 and memcmp(PyBytes_AS_STRING(value) + at, PyBytes_AS_STRING(end), size) == 0
+    cdef Py_ssize_t at = source.end - size
+    return at >= 0 and memcmp(source.data + at, PyBytes_AS_STRING(end), size) == 0
+
+
+cdef bytes whole(const Source* source):
+    return slice_of(source, 0, source.end)
 
 
 cdef bint is_text(const Source* source, const Span* span) noexcept:

@@ -65,6 +65,7 @@ from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output
 
 if TYPE_CHECKING:
+    from millrace.kernel.records import RecordBlock
     from millrace.kernel.transactions import FindTable, TransactionWriter
 
 _LOG = get_logger(__name__)
@@ -119,6 +120,7 @@ class Publisher:
 
     ``now_us`` gives the present time, in microseconds since 1970. ``known`` are the rows by which images are
     completed. With ``learn_only`` nothing is published, and no table bound: rows are taken in alone.
+    With ``new_block`` the kernel writes transactions' records in blocks.
     """
 
     topics: Topics
@@ -137,6 +139,7 @@ class Publisher:
     now_us: Callable[[], int]
     known: KnownRows | None = None
     learn_only: bool = False
+    new_block: "Callable[[], RecordBlock] | None" = None
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
         """Give the kernel's publisher of ordinary transactions; None if there is none."""
@@ -145,6 +148,7 @@ class Publisher:
             *self.serialize_transaction.beginnings,
             read,
             self.binder.selection.selects_server,
+            new_block=self.new_block,
         )
 
 
@@ -539,7 +543,7 @@ class Publication:
                     event.columns_before_image,
                     event.columns_after_image,
                     partial(bound.locate, event),
-                    records=bound.encoder.new_records(),
+                    records=bound.encoder.new_records(incoming.timestamp_ms),
                 )
                 bound.write(event, writer)
                 self._put_rows(incoming, bound, event, writer)

@@ -131,7 +131,6 @@ class RowMapperStage:
         if self._is_first:
             self._begin(records[0])
         known = self._publisher.known
-        records = records if isinstance(records, list) else list(records)
         index = 0
         while index < len(records):
             if self._compiled is not None:
@@ -170,7 +169,7 @@ class RowMapperStage:
             self._end, self._last = self._end_of(self._last) or self._end, None
         return self._end
 
-    def _read(self, records: list[Record], index: int) -> tuple[int, list[Step]]:
+    def _read(self, records: Sequence[Record], index: int) -> tuple[int, list[Step]]:
         """Read records from ``index`` on, and give the index of the first one that is left.
 
         With the kernel that is the one after a transaction, unless tables are to be bound: then all are
@@ -193,7 +192,7 @@ class RowMapperStage:
     # -- the kernel -----------------------------------------------------------------------------------
 
     def _take_compiled(
-        self, compiled: "TransactionWriter", records: list[Record], index: int
+        self, compiled: "TransactionWriter", records: Sequence[Record], index: int
     ) -> Generator[None, None, int]:
         """Let the kernel publish whole transactions; give the index of the first record that is left.
 

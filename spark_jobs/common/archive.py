@@ -99,7 +99,7 @@ class Archive:
             ) from None
         return found.where((sf.col("offset") >= start) & (sf.col("offset") < end))
 
-    def batches(self, count: int, start: int, end: int) -> Iterator[list[Record]]:
+    def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
         """Give the records from an offset to before another, in their order, up to ``count`` at once.
 
         This process reads them itself; they have their offsets for timestamps. Raises
@@ -126,7 +126,7 @@ class Archive:
         return int(later.agg(sf.min("offset")).collect()[0][0])
 
 
-def _batches_of(path: str, count: int, start: int, end: int) -> Iterator[list[Record]]:
+def _batches_of(path: str, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
     for number, (first, last) in enumerate(_ranges(path)):
         if first < end and last >= start:
             group = _row_group(path, number)

@@ -10,8 +10,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import IO, Any, Final, cast
+from operator import itemgetter
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
@@ -34,6 +36,9 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.stage import Output, OutputRecord, Record, Target, records_of_columns
 
+if TYPE_CHECKING:
+    from millrace.kernel.records import RecordBlock
+
 _UNBOUNDED: Final = 1 << 31
 """No record that is made here goes to Kafka, so none is cut; an event is held whole."""
 
@@ -48,9 +53,9 @@ of a batch that has a new table, as the first ones have."""
 
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _KEPT: Final = pa.schema(
-    [("key", pa.binary()), ("value", pa.large_binary()), ("offset", pa.int64()), ("headers", _HEADERS)]
+    [("offset", pa.int64()), ("key", pa.binary()), ("value", pa.large_binary()), ("headers", _HEADERS)]
 )
-"""Records as they lie in the file."""
+"""Records as they lie in the file, whose timestamps are raw offsets."""
 
 _NOWHERE: Final[dict[str, Any]] = {
     "kafka": {"bootstrap_servers": "localhost:1"},
@@ -108,13 +113,13 @@ class _NoQuarantine(Quarantine):
         """Let the table be."""
 
 
-_Number = Callable[[list[OutputRecord], int, type[Record]], tuple[list[Record], int]]
+def _new_block() -> "Callable[[], RecordBlock] | None":
+    """Give what makes a block of records, where the kernel is built."""
+    if not kernel.has("records"):
+        return None
+    from millrace.kernel.records import RecordBlock  # noqa: PLC0415 - where it is built
 
-
-def _numbered(written: list[OutputRecord], first: int, _kind: type[Record]) -> tuple[list[Record], int]:
-    """Do what :func:`millrace.kernel.transactions.numbered` does."""
-    keys, values, offsets, headers = zip(*written, strict=True)
-    return records_of_columns(count(first), offsets, keys, values, headers), sum(map(len, values))
+    return partial(RecordBlock, Record)
 
 
 class _Kept:
@@ -125,23 +130,19 @@ class _Kept:
         self._held_bytes = held_bytes
         self._held = 0
         self._file: IO[bytes] | None = None
-        self._number: _Number = _numbered
-        if kernel.has("transactions"):
-            from millrace.kernel.transactions import numbered  # noqa: PLC0415 - where it is built
-
-            self._number = numbered
+        self._new_block = _new_block()
         # First number, number after the last, bytes; the records, or where in the file they are.
-        self._parts: list[tuple[int, int, int, list[Record] | int]] = []
+        self._parts: list[tuple[int, int, int, Sequence[Record] | int]] = []
 
-    def add(self, written: list[OutputRecord]) -> list[Record]:
-        """Take records; give them with their numbers."""
-        records, size = self._number(written, self.end, Record)
-        place: list[Record] | int = records
+    def add(self, written: list[OutputRecord]) -> Sequence[Record]:
+        """Take records, and blocks of them; give them with their numbers."""
+        records, size = self._number(written)
+        place: Sequence[Record] | int = records
         if self._held + size > self._held_bytes:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when nothing in it is needed
             place = self._file.seek(0, 2)
-            columns = zip(*written, strict=True)
+            columns = zip(*map(itemgetter(1, 2, 3, 4), records), strict=True)
             arrays = [pa.array(one, part.type) for one, part in zip(columns, _KEPT, strict=True)]
             whole = pa.RecordBatch.from_arrays(arrays, schema=_KEPT).serialize()
             self._file.write(len(whole).to_bytes(8, "little"))
@@ -152,12 +153,32 @@ class _Kept:
         self.end += len(records)
         return records
 
-    def read(self, start: int, stop: int) -> Iterator[list[Record]]:
+    def _number(self, written: list[OutputRecord]) -> tuple[Sequence[Record], int]:
+        """Make records that are read of those that were written; give them and how large their values are."""
+        if self._new_block is None:
+            keys, values, offsets, named = zip(*written, strict=True)
+            return records_of_columns(count(self.end), offsets, keys, values, named), sum(map(len, values))
+        block, *rest = (self._block_of(record) for record in written)
+        for part in rest:
+            block.extend(part)
+        block.number(self.end)
+        return block, block.size
+
+    def _block_of(self, record: OutputRecord) -> "RecordBlock":
+        key, value, offset, headers = record
+        assert self._new_block is not None
+        if value is not None and not isinstance(value, bytes):
+            return value
+        block = self._new_block()
+        block.extend([Record(0, offset, key, value, headers)])
+        return block
+
+    def read(self, start: int, stop: int) -> Iterator[Sequence[Record]]:
         """Give records from a number to before another again, in batches."""
         for first, end, _, place in list(self._parts):
             if end <= start or first >= stop:
                 continue
-            records = place if isinstance(place, list) else self._load(place, first)
+            records = self._load(place, first) if isinstance(place, int) else place
             yield records[max(start - first, 0) : stop - first]
 
     def _load(self, at: int, first: int) -> list[Record]:
@@ -165,7 +186,7 @@ class _Kept:
         self._file.seek(at)
         size = int.from_bytes(self._file.read(8), "little")
         batch = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), _KEPT)
-        keys, values, offsets, headers = (column.to_pylist() for column in batch.columns)
+        offsets, keys, values, headers = (column.to_pylist() for column in batch.columns)
         named = [one and [(each["name"], each["value"]) for each in one] for one in headers]
         numbers = range(first, first + len(keys))
         return records_of_columns(numbers, offsets, keys, values, named)
@@ -199,6 +220,7 @@ class RawDecoder:
             DecoderState(0),
             reread=_never_large,
             write_events=serialize.compiled(),
+            new_block=_new_block() if decoding.into_rows else None,
             held_bytes=_UNBOUNDED,
         )
         self._begun_with = 0, 0
@@ -244,6 +266,7 @@ class RawDecoder:
             include_query=settings.rows.include_query,
             truncate=settings.rows.truncate,
             now_us=lambda: decoding.now_ms * 1000,
+            new_block=_new_block(),
         )
         unpacked_limit = publisher.unpacked_limit
         return RowMapperStage(
@@ -336,13 +359,13 @@ class RawDecoder:
     def _map(self, mapper: RowMapperStage, written: list[OutputRecord]) -> Iterator[Written]:
         if not written:
             return
-        output = mapper.output
-        at = 0
-        while at < len(written):
-            begun = self._events.end >= MAPPED_EVENTS
-            part = written[at : at + (MAPPED_EVENTS if begun else _MAPPED_FIRST)]
+        output, records, at = mapper.output, self._events.add(written), 0
+        while at < len(records):
+            begun = mapper.next_offset >= MAPPED_EVENTS
+            most = MAPPED_EVENTS if begun else _MAPPED_FIRST
+            part = records if len(records) <= most else records[at : at + most]
             at += len(part)
-            for _ in mapper.take(self._events.add(part)):
+            for _ in mapper.take(part):
                 if output.count:
                     made = output.groups
                     output.clear()

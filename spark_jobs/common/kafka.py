@@ -10,7 +10,7 @@ division.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
@@ -67,7 +67,7 @@ class Kept(Protocol):
     def scan(self, spark: SparkSession, start: int, end: int) -> DataFrame:
         """Return the records from an offset to before another as Kafka's source has them."""
 
-    def batches(self, count: int, start: int, end: int) -> Iterator[list[Record]]:
+    def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
         """Give these in their order, up to ``count`` at once, with their offsets for timestamps."""
 
 

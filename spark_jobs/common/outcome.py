@@ -5,8 +5,8 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import chain, compress, groupby, repeat
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from itertools import compress, groupby, repeat
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 
 if TYPE_CHECKING:
+    from millrace.kernel.records import RecordBlock
     from millrace.kernel.rows import RowBlock
 
 _ROWS: Final = 128 * 1024
@@ -56,7 +57,9 @@ _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 
 Gtids = GtidSet | MariadbGtidPosition
 
-_T = TypeVar("_T")
+
+_Values: TypeAlias = "list[bytes] | list[RowBlock | RecordBlock]"
+"""Values of records, or blocks of records, that are read into columns together."""
 
 _Time = tuple[str, str, str]
 """Where a record has its time: a column, a field in it, and its unit."""
@@ -154,7 +157,7 @@ class _Waiting:
         self.offsets: list[int] = []
         self.size = 0
 
-    def add(self, values: "list[bytes] | list[RowBlock]", offsets: Sequence[int], size: int) -> None:
+    def add(self, values: _Values, offsets: Sequence[int], size: int) -> None:
         """Take records whose values have ``size`` bytes together."""
         self.columns.add(values)
         self.offsets += offsets
@@ -192,7 +195,7 @@ class PieceWriter:
         self._events: dict[int, _Waiting] = {}
         self._heads: AvroColumns | None = None
         self._all = 0
-        self._held: list[Record] = []
+        self._held: list[Record] | RecordBlock = []
         """The beginning of a transaction: the row mapper's kernel takes whole ones."""
         self._dead_letters: list[tuple[int, bytes]] = []
         topics = self._decoder.topics
@@ -204,7 +207,10 @@ class PieceWriter:
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
-        records, at = [*self._held, *records], 0
+        if self._held:
+            self._held.extend(records)
+            records = self._held
+        at = 0
         while at < len(records):
             end = min(at + MAPPED_EVENTS, len(records))
             whole = _after_commit(records, at, end)
@@ -212,9 +218,9 @@ class PieceWriter:
             at = whole or end
             if end == len(records):
                 break
-        self._held = records[at:]
+        self._held = cast("list[Record] | RecordBlock", records[at:])
 
-    def _decode(self, records: list[Record]) -> None:
+    def _decode(self, records: Sequence[Record]) -> None:
         for written in self._decoder.take(records):
             for (topic, _), made in written.items():
                 if topic == self._decoder.topics.deadletter:
@@ -250,13 +256,16 @@ class PieceWriter:
             (self._add_blocks if is_block else self._add_records)(topic, list(part))
 
     def _add_blocks(self, topic: str, records: Sequence[OutputRecord]) -> None:
-        blocks = [cast("RowBlock", record[1]) for record in records]
-        offsets = [record[2] for record in records]
-        self._outcome.made_of(offsets)
-        prefixes = [block.prefix if self._placed else block.prefix[:_PREFIX] for block in blocks]
-        for prefix, same, places in _by_prefix(prefixes, blocks, offsets):
-            each = chain.from_iterable(map(repeat, places, map(len, same)))
-            self._wait(self._waiting_of(topic, prefix), same, list(each), sum([one.size for one in same]))
+        block: RowBlock | RecordBlock
+        for record in records:
+            if topic in self._kinds:
+                block = cast("RecordBlock", record[1])
+                prefix = (block[0].value or b"")[:_PREFIX]
+            else:
+                block = cast("RowBlock", record[1])
+                prefix = block.prefix if self._placed else block.prefix[:_PREFIX]
+            self._outcome.made_of([record[2]])
+            self._wait(self._waiting_of(topic, prefix), [block], block.timestamps(), block.size)
 
     def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
@@ -299,9 +308,7 @@ class PieceWriter:
     def _wait_each(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
         self._wait(waiting, values, offsets, sum(map(len, values)))
 
-    def _wait(
-        self, waiting: _Waiting, values: "list[bytes] | list[RowBlock]", offsets: Sequence[int], size: int
-    ) -> None:
+    def _wait(self, waiting: _Waiting, values: _Values, offsets: Sequence[int], size: int) -> None:
         """Let records wait, whose values have ``size`` bytes; write those that wait once they are enough."""
         waiting.add(values, offsets, size)
         self._all += size
@@ -368,8 +375,8 @@ def _is_block(record: OutputRecord) -> bool:
 
 
 def _by_prefix(
-    prefixes: Sequence[bytes], values: Sequence[_T], offsets: Sequence[int]
-) -> Iterator[tuple[bytes, list[_T], list[int]]]:
+    prefixes: Sequence[bytes], values: Sequence[bytes], offsets: Sequence[int]
+) -> Iterator[tuple[bytes, list[bytes], list[int]]]:
     """Give the values with each prefix, and their offsets."""
     for prefix in sorted(set(prefixes)):
         same = [one == prefix for one in prefixes]

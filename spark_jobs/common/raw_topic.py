@@ -74,7 +74,7 @@ class PieceTaker(Protocol):
 _Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
 """Is given the number of a piece, the piece, and the records of the XA transactions that it may decide."""
 
-_Read = Callable[[Piece], Iterator[list[Record]]]
+_Read = Callable[[Piece], Iterator[Sequence[Record]]]
 _OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -109,7 +109,7 @@ def read_piece(
     *,
     archive: "Kept | None" = None,
     dated: bool = False,
-) -> Iterator[list[Record]]:
+) -> Iterator[Sequence[Record]]:
     """Give the committed records of a piece in batches, those that an ``archive`` has from there.
 
     Unless they are to be ``dated``, which those of an archive are not, they have offsets for timestamps.
@@ -189,7 +189,7 @@ def prepare_worker() -> None:
     forget_zips()
 
 
-def _prepared(read: _Read, piece: Piece) -> Iterator[list[Record]]:
+def _prepared(read: _Read, piece: Piece) -> Iterator[Sequence[Record]]:
     """Give the XA transactions that are prepared before a piece, each after its format description."""
     for span in piece.prepared:
         if span.described is not None:

@@ -1,6 +1,7 @@
 """The decoder with and without the kernel, on raw records as they come from Kafka."""
 
 from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from unittest.mock import patch
 
 from millrace import kernel
@@ -10,6 +11,9 @@ from millrace.contract import RawKey, Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.stage import Record
 from tests.stages import Ledger, Written
+
+if kernel.built("records"):
+    from millrace.kernel.records import RecordBlock
 
 __all__ = ["NOT_BUILT", "compare", "decode", "deserializer", "raw_records"]
 
@@ -38,11 +42,16 @@ def _reread(start: int, stop: int) -> Generator[bytes, None, None]:
 
 
 def decode(
-    batches: Iterable[Sequence[Record]], *, compiled: bool, limit: int = 10**6, restart: bool = False
+    batches: Iterable[Sequence[Record]],
+    *,
+    compiled: bool,
+    limit: int = 10**6,
+    restart: bool = False,
+    blocks: bool = False,
 ) -> tuple[list[Written], list[bytes]]:
     """Give what a decoder writes, and its state after each batch.
 
-    ``restart`` makes a new decoder of the state for each batch.
+    ``restart`` makes a new decoder of the state for each batch. With ``blocks`` it reads and writes blocks.
     """
     ledger = Ledger()
     states: list[bytes] = []
@@ -61,8 +70,9 @@ def decode(
     for batch in batches:
         if stage is None or restart:
             state = DecoderState.from_bytes(states[-1]) if states else DecoderState(batch[0].offset)
-            stage = DecoderStage(form, state, reread=_reread, write_events=writer)
-        ledger.run(stage, batch)
+            new_block = partial(RecordBlock, Record) if blocks else None
+            stage = DecoderStage(form, state, reread=_reread, write_events=writer, new_block=new_block)
+        ledger.run(stage, RecordBlock(Record, batch) if blocks else batch)
         states.append(ledger.state.to_bytes())
     return ledger.written, states
 
@@ -77,6 +87,7 @@ def compare(
     for ours, theirs in zip(compiled[0], reference[0], strict=False):
         assert ours == theirs
     assert compiled == reference
+    assert decode(batches, compiled=True, limit=limit, restart=restart, blocks=True) == reference
     return compiled[0]
 
 

@@ -5,15 +5,20 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 from millrace import kernel
 from millrace.avro.service_state import RowMapperState
 from millrace.stage import Output, OutputRecord, Record, Target
+from tests.stages import unpacked
 from tests.unit.rowmapper.harness import World
 
-__all__ = ["PARTS", "Committed", "PartitionedWorld", "run", "run_with_crashes"]
+if kernel.built("records"):
+    from millrace.kernel.records import RecordBlock
+
+__all__ = ["PARTS", "Committed", "PartitionedWorld", "run", "run_with_crashes", "without_keys_of_rows"]
 
 PARTS = ("whole", "held", "replayed")
 """How transactions are taken: whole, or in parts, from events that are held or read a second time."""
@@ -47,7 +52,16 @@ class Committed:
 
     def note(self, groups: dict[Target, list[OutputRecord]]) -> None:
         for target, records in groups.items():
-            self.groups.setdefault(target, []).extend(records)
+            for record in records:
+                self.groups.setdefault(target, []).extend(unpacked(record))
+
+
+def without_keys_of_rows(groups: dict[Target, list[OutputRecord]]) -> dict[Target, list[OutputRecord]]:
+    """Leave out what a block does not keep."""
+    return {
+        (topic, partition): [(None if topic.count(".") == 2 else key, *rest) for key, *rest in records]
+        for (topic, partition), records in groups.items()
+    }
 
 
 def cuts(records: Sequence[Record], chance: random.Random | None) -> Iterator[list[Record]]:
@@ -74,13 +88,21 @@ class _Registry:
         return self._schemas[schema_id]
 
 
-def start(world: World, *, compiled: bool, part: str = "whole") -> Any:
-    """Start a stage; of a transaction that is not taken whole the events are held, or read a second time."""
+def start(world: World, *, compiled: bool, part: str = "whole", blocks: bool = False) -> Any:
+    """Start a stage; of a transaction that is not taken whole the events are held, or read a second time.
+
+    With ``blocks`` it is as Spark has it, which reads rows into columns.
+    """
     if not isinstance(world.registry, _Registry):
         world.registry = _Registry()
     with patch.object(kernel, "_enabled", compiled):
         stage = world.start()
     assert (stage._compiled is not None) == (compiled and not world.settings.rows.include_query)
+    if blocks:
+        stage._binder._without_topics = True
+    if blocks and compiled:
+        stage._publisher = replace(stage._publisher, new_block=partial(RecordBlock, Record))
+        stage._compiled = stage._publisher.compiled(stage._reader.read)
     if stage._compiled is not None:
         stage._compiled = _Counting(stage._compiled)
     if part != "whole":
@@ -112,14 +134,19 @@ class _Counting:
 
 
 def run(
-    world: World, *, compiled: bool, chance: random.Random | None = None, part: str = "whole"
+    world: World,
+    *,
+    compiled: bool,
+    chance: random.Random | None = None,
+    part: str = "whole",
+    blocks: bool = False,
 ) -> Committed:
     """Let a stage take all events and commit at the end."""
     committed = Committed()
-    stage = start(world, compiled=compiled, part=part)
+    stage = start(world, compiled=compiled, part=part, blocks=blocks)
     with patch.object(kernel, "_enabled", compiled):
         for batch in cuts(world.events.records, chance):
-            for _ in stage.take(batch):
+            for _ in stage.take(RecordBlock(Record, batch) if blocks and compiled else batch):
                 committed.note(stage.output.groups)
                 stage.output.clear()
     committed.state = stage.state().to_bytes()

@@ -58,6 +58,25 @@ def test_real_values(vector: Vector) -> None:
             assert compiled(rows) == reference(rows)
 
 
+@pytest.mark.parametrize("operation", RowsOperation)
+def test_events_in_one_block(operation: RowsOperation) -> None:
+    """An event of one record is compared with the one before, unless that has several."""
+    chance = random.Random(operation.value)
+    compiled, _ = ways(table([column(ColumnType.LONG), column(ColumnType.LONG)], [0]), operation)
+
+    def image() -> bytes:
+        return b"\x00" + struct.pack("<ii", chance.randrange(2), chance.randrange(2))
+
+    for _ in range(30):
+        block = compiled_rows.RowBlock(b"", 5)
+        for _ in range(20):
+            sides = 2 if operation is RowsOperation.UPDATE else 1
+            rows = b"".join(image() for _ in range(sides * chance.choice((1, 1, 1, 2, 3))))
+            assert compiled._write(rows, block) is None
+        assert block.timestamps() == [5] * len(block)
+        compiled._compare_columns(block)
+
+
 TEXT = st.text(max_size=6)
 INTEGERS = {
     ColumnType.TINY: 8,

@@ -22,7 +22,13 @@ from millrace.binlog.events import (
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import ABANDONED, GAP
 from millrace.rowmapper.partition import murmur2
-from tests.unit.kernel.both_stages import PARTS, PartitionedWorld, run, run_with_crashes
+from tests.unit.kernel.both_stages import (
+    PARTS,
+    PartitionedWorld,
+    run,
+    run_with_crashes,
+    without_keys_of_rows,
+)
 from tests.unit.rowmapper.harness import EventsTopic, World
 from tests.unit.rowmapper.logs import Log
 
@@ -162,6 +168,19 @@ def test_rows_of_transactions_that_are_not_taken_whole(seed: int, part: str) -> 
         assert compiled.parts > 50
 
 
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_have_the_same_records(seed: int, part: str) -> None:
+    """Rows of many transactions are in one block, and those of a transaction that is left in none."""
+    chance = random.Random(600 + seed)
+    topic = events(chance, 150)
+    reference = run(World(topic), compiled=False, blocks=True)
+    compiled = run(World(topic), compiled=True, chance=chance, part=part, blocks=True)
+    assert compiled.groups == without_keys_of_rows(reference.groups)
+    assert compiled.state == reference.state
+    assert compiled.compiled > 20 or compiled.parts > 50
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_commits_and_crashes_between_any_two_yields(seed: int) -> None:
     """The kernel continues where the reference was left, and the reference where the kernel was."""
@@ -228,6 +247,10 @@ def test_damaged_events(seed: int) -> None:
         compiled = run(World(topic), compiled=True, chance=chance, part=part)
         assert compiled.groups == reference.groups
         assert compiled.state == reference.state
+    reference = run(World(topic), compiled=False, blocks=True)
+    compiled = run(World(topic), compiled=True, chance=chance, blocks=True)
+    assert compiled.groups == without_keys_of_rows(reference.groups)
+    assert compiled.state == reference.state
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.glob("*.000001")), ids=lambda path: path.name)

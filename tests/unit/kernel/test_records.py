@@ -1,0 +1,78 @@
+"""Records in a block are those that were put there, wherever it is cut and whatever is added."""
+
+import random
+
+import pytest
+
+from millrace import kernel
+from millrace.stage import Record
+
+pytestmark = pytest.mark.skipif(not kernel.built("records"), reason="the kernel is not built (make kernel)")
+
+if kernel.built("records"):
+    from millrace.kernel.records import RecordBlock
+
+
+def made(chance: random.Random, count: int) -> list[Record]:
+    """Make records, of which some have no key, no value, or headers."""
+    return [
+        Record(
+            chance.randrange(1 << 62),
+            chance.choice((-1, 0, chance.randrange(1 << 42))),
+            chance.choice((None, b"", chance.randbytes(chance.randrange(60)))),
+            chance.choice((None, b"", chance.randbytes(chance.randrange(300)))),
+            chance.choice((None, None, None, [("chunk", b"0/2"), ("", b"")])),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_block_is_a_sequence_of_its_records(seed: int) -> None:
+    chance = random.Random(seed)
+    records: list[Record] = []
+    block = RecordBlock(Record)
+    for _ in range(40):
+        more = made(chance, chance.randrange(4))
+        block.extend(RecordBlock(Record, more) if chance.random() < 0.5 else more)
+        records += more
+        start, stop = (chance.randrange(-3, len(records) + 3) for _ in range(2))
+        part = block[start:stop]
+        assert [*part] == records[start:stop]
+        assert [*block] == records
+        assert [block[at] for at in range(-len(records), len(records))] == records + records
+        assert {type(one) for one in block} <= {Record}
+        assert block.timestamps() == [one.timestamp_ms for one in records]
+        assert block.size == sum(len(one.value or b"") for one in records)
+        assert bool(block) == bool(records)
+        kept = [*part]
+        block.number(7)
+        records = [one._replace(offset=7 + at) for at, one in enumerate(records)]
+        assert [*part] == kept
+
+
+def test_a_part_has_memory_of_its_own() -> None:
+    records = made(random.Random(1), 20)
+    block = RecordBlock(Record, records)
+    part = block[3:6]
+    part.extend(records)
+    del block
+    assert [*part] == records[3:6] + records
+
+
+def test_what_is_no_record_is_refused() -> None:
+    block = RecordBlock(Record, made(random.Random(2), 3))
+    with pytest.raises(IndexError):
+        block[3]
+    with pytest.raises(IndexError):
+        block[-4]
+    with pytest.raises(ValueError, match="gaps"):
+        block[::2]
+    with pytest.raises(ValueError, match="itself"):
+        block.extend(block)
+    for wrong in ((1, 2, b"", b""), (1, 2, "", b"", None), (1 << 63, 2, b"", b"", None), 5):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            block.extend([wrong])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        RecordBlock(list)  # type: ignore[arg-type]
+    assert len(block) == 3
