@@ -583,12 +583,12 @@ cdef class EventRecordWriter(PlannedLog):
         cdef Py_ssize_t count = len(records)
         cdef Record record
         cdef RecordBlock block = <RecordBlock> made if type(made) is RecordBlock else None
-        cdef Output* out = &self._out if block is None else &block.data
+        cdef Output* out = &self._out if block is None else block.own(0)
         cdef list objects = <list?> made if block is None else None
         cdef dict table_maps
         cdef Py_ssize_t at
         self.taken_bytes = self.written_bytes = 0
-        if made is records:
+        if block is not None and type(records) is RecordBlock and (<RecordBlock> records).memory is block.memory:
             raise ValueError("what is read is not written to")
         if not self._use_stream(stream):
             return index
@@ -608,6 +608,8 @@ cdef class EventRecordWriter(PlannedLog):
                 break
             self.taken_bytes += record.value.end
             index += 1
+        if block is not None:
+            block.fit()
         return index
 
     cdef bint _take_one(self, bytes head, const Record* record, dict table_maps, Py_ssize_t limit, Output* out,

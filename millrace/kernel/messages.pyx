@@ -98,6 +98,7 @@ cdef enum:
     MAJOR = 2  # of librdkafka's version
     CONSUMER = 1
     AT_ONCE = 256
+    ENOUGH = 4 << 20  # bytes, of which a batch has hardly more
     STEP_MS = 200  # how long a signal waits
     WRITTEN_FIELDS = 4  # of a record: millrace.stage.OutputRecord
     MOST_HEADERS = 8
@@ -419,7 +420,7 @@ cdef class PartitionReader:
                 PyErr_CheckSignals()
         while got:
             self._keep(got, records)
-            if records.count() >= count or self.errors:
+            if records.count() >= count or records.values_size >= ENOUGH or self.errors:
                 break
             got = self._take(min(count - records.count(), AT_ONCE), 0)
         return records
@@ -436,9 +437,13 @@ cdef class PartitionReader:
 
     cdef int _keep(self, Py_ssize_t got, RecordBlock records) except -1:
         """Add the messages at hand to records, and give them back."""
-        cdef Py_ssize_t index = 0
+        cdef Py_ssize_t index, size = 0
         cdef Message* message
+        for index in range(got):
+            size += self._messages[index].size + self._messages[index].key_size
+        index = 0
         try:
+            records.own(size)
             while index < got:
                 message = self._messages[index]
                 if message.error:

@@ -34,8 +34,14 @@ cdef struct Record:
     Source value
 
 
-cdef class RecordBlock:
+cdef class Memory:
+    # The bytes of records, which blocks share.
     cdef Output data
+
+
+cdef class RecordBlock:
+    cdef Memory memory
+    cdef bint is_shared  # with another, which may add to it
     cdef Output entries
     cdef dict headers  # of those that have any, by index; None where none has
     cdef Py_ssize_t values_size
@@ -47,10 +53,13 @@ cdef class RecordBlock:
                  const uint8_t* value, Py_ssize_t value_size, headers) except -1
     cdef int end_record(self, int64_t offset, int64_t timestamp, Py_ssize_t at, Py_ssize_t key_size) except -1
     cdef object record(self, Py_ssize_t index)
+    cdef Output* own(self, Py_ssize_t more) except NULL
+    cdef void fit(self) noexcept
     cdef int _add_entry(self, const Entry* entry, headers) except -1
     cdef int _add_object(self, record) except -1
     cdef RecordBlock _part(self, Py_ssize_t start, Py_ssize_t stop)
-    cdef int _copy(self, RecordBlock other, Py_ssize_t start, Py_ssize_t stop) except -1
+    cdef int _copy(self, RecordBlock other) except -1
+    cdef object _headers_of(self, Py_ssize_t index)
 
 
 cdef inline bint look_at(records, Py_ssize_t index, Record* found) except -1:
@@ -66,8 +75,8 @@ cdef inline bint look_at(records, Py_ssize_t index, Record* found) except -1:
         if entry.key_size < 0 or entry.value_size < 0 or (block.headers is not None and index in block.headers):
             return False
         found.offset, found.timestamp = entry.offset, entry.timestamp
-        found.key = source_at(block.data.data + entry.at, entry.key_size)
-        found.value = source_at(block.data.data + entry.at + entry.key_size, entry.value_size)
+        found.key = source_at(block.memory.data.data + entry.at, entry.key_size)
+        found.value = source_at(block.memory.data.data + entry.at + entry.key_size, entry.value_size)
         return True
     if type(records) is list:
         one = (<list> records)[index]

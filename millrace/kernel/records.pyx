@@ -11,25 +11,32 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 
 from millrace.kernel.tuples cimport tuple_of
-from millrace.kernel.writing cimport Output, put
+from millrace.kernel.writing cimport Output, grow, put, shrink
 
 __all__ = ["RecordBlock"]
 
 
-cdef class RecordBlock:
-    """A sequence of millrace.stage.Record, which are made whenever they are asked for; a part of it is a block too.
+cdef class Memory:
 
-    They are objects of ``kind``; ``size`` is that of all values together.
+    def __dealloc__(self):
+        free(self.data.data)
+
+
+cdef class RecordBlock:
+    """A sequence of millrace.stage.Record, which are made whenever they are asked for.
+
+    A part of it is a block too, and shares its memory until something is added to it.
+
+    Records are objects of ``kind``; ``size`` is that of all values together.
     """
 
     def __init__(self, type kind not None, records=()):
         if not issubclass(kind, tuple) or kind.__basicsize__ != tuple.__basicsize__:
             raise TypeError("records are tuples")
-        self.kind = kind
+        self.kind, self.memory = kind, Memory()
         self.extend(records)
 
     def __dealloc__(self):
-        free(self.data.data)
         free(self.entries.data)
 
     @property
@@ -62,10 +69,23 @@ cdef class RecordBlock:
         if others is self:
             raise ValueError("a block is not added to itself")
         if type(others) is RecordBlock:
-            self._copy(<RecordBlock> others, 0, (<RecordBlock> others).count())
+            self._copy(<RecordBlock> others)
             return
         for record in others:
             self._add_object(record)
+
+    def bytes_at(self, Py_ssize_t place, Py_ssize_t start, Py_ssize_t stop):
+        """Give the byte at a place of the value of each record from one on to before another; 0 where there is none."""
+        cdef Py_ssize_t index
+        cdef const Entry* entry
+        cdef bytearray found = bytearray(max(stop - start, 0))
+        if start < 0 or stop > self.count() or place < 0:
+            raise IndexError("no such record")
+        for index in range(start, stop):
+            entry = self.entry(index)
+            if place < entry.value_size:
+                found[index - start] = self.memory.data.data[entry.at + max(entry.key_size, 0) + place]
+        return bytes(found)
 
     def timestamps(self):
         """Give the timestamp of each."""
@@ -94,24 +114,43 @@ cdef class RecordBlock:
             (
                 entry.offset,
                 entry.timestamp,
-                bytes_or_none(self.data.data + entry.at, entry.key_size),
-                bytes_or_none(self.data.data + entry.at + max(entry.key_size, 0), entry.value_size),
-                None if self.headers is None else self.headers.get(index),
+                bytes_or_none(self.memory.data.data + entry.at, entry.key_size),
+                bytes_or_none(self.memory.data.data + entry.at + max(entry.key_size, 0), entry.value_size),
+                self._headers_of(index),
             ),
         )
+
+    cdef Output* own(self, Py_ssize_t more) except NULL:
+        """Give the memory for bytes that are added, with room for so many."""
+        cdef RecordBlock whole
+        if self.is_shared:
+            whole = RecordBlock(self.kind)
+            whole._copy(self)
+            self.memory, self.is_shared = whole.memory, False
+            self.entries, whole.entries = whole.entries, self.entries
+        if more > self.memory.data.capacity - self.memory.data.size and not grow(&self.memory.data, more):
+            raise MemoryError
+        return &self.memory.data
 
     cdef int add(self, int64_t offset, int64_t timestamp, const uint8_t* key, Py_ssize_t key_size,
                  const uint8_t* value, Py_ssize_t value_size, headers) except -1:
         """Add a record, a copy of these bytes; of sizes below 0 where they are null."""
-        cdef Entry entry = Entry(offset, timestamp, self.data.size, key_size, value_size)
-        if put(&self.data, key, max(key_size, 0)) or put(&self.data, value, max(value_size, 0)):
+        cdef Output* out = self.own(0)
+        cdef Entry entry = Entry(offset, timestamp, out.size, key_size, value_size)
+        if put(out, key, max(key_size, 0)) or put(out, value, max(value_size, 0)):
             raise MemoryError
         return self._add_entry(&entry, headers)
 
     cdef int end_record(self, int64_t offset, int64_t timestamp, Py_ssize_t at, Py_ssize_t key_size) except -1:
-        """Add a record whose key and value were written at the end of the data, ``at`` its former size."""
-        cdef Entry entry = Entry(offset, timestamp, at, key_size, self.data.size - at - key_size)
+        """Add a record whose key and value were written at the end of its own memory, ``at`` the former size of that."""
+        cdef Entry entry = Entry(offset, timestamp, at, key_size, self.memory.data.size - at - key_size)
         return self._add_entry(&entry, None)
+
+    cdef void fit(self) noexcept:
+        """Give back memory that nothing is in."""
+        if not self.is_shared:
+            shrink(&self.memory.data)
+        shrink(&self.entries)
 
     cdef int _add_entry(self, const Entry* entry, headers) except -1:
         if headers is not None:
@@ -130,27 +169,37 @@ cdef class RecordBlock:
     # -- several -------------------------------------------------------------------------------------------
 
     cdef RecordBlock _part(self, Py_ssize_t start, Py_ssize_t stop):
-        """Give a copy of the records from one on to before another, which are there."""
+        """Give the records from one on to before another, which are there."""
         cdef RecordBlock part = RecordBlock(self.kind)
-        part._copy(self, start, stop)
+        cdef Py_ssize_t index
+        part.memory, part.is_shared = self.memory, True
+        for index in range(start, stop):
+            part._add_entry(self.entry(index), self._headers_of(index))
         return part
 
-    cdef int _copy(self, RecordBlock other, Py_ssize_t start, Py_ssize_t stop) except -1:
-        """Add records of another block: their bytes are side by side."""
-        cdef Py_ssize_t moved, index, begin, end
+    cdef int _copy(self, RecordBlock other) except -1:
+        """Add the records of another block: their bytes are side by side."""
+        cdef Py_ssize_t index, moved
+        cdef Py_ssize_t count = other.count()
+        cdef Py_ssize_t begin, end
+        cdef Output* out
         cdef Entry entry
-        if start >= stop:
+        if count == 0:
             return 0
-        begin = other.entry(start).at
-        end = other.data.size if stop == other.count() else other.entry(stop).at
-        moved = self.data.size - begin
-        if put(&self.data, other.data.data + begin, end - begin):
+        begin, entry = other.entry(0).at, other.entry(count - 1)[0]
+        end = entry.at + max(entry.key_size, 0) + max(entry.value_size, 0)
+        out = self.own(end - begin)
+        moved = out.size - begin
+        if put(out, other.memory.data.data + begin, end - begin):
             raise MemoryError
-        for index in range(start, stop):
+        for index in range(count):
             entry = other.entry(index)[0]
             entry.at += moved
-            self._add_entry(&entry, None if other.headers is None else other.headers.get(index))
+            self._add_entry(&entry, other._headers_of(index))
         return 0
+
+    cdef object _headers_of(self, Py_ssize_t index):
+        return None if self.headers is None else self.headers.get(index)
 
 
 cdef object bytes_or_none(const uint8_t* data, Py_ssize_t size):

@@ -63,6 +63,15 @@ cdef inline void trim(Output* out, Py_ssize_t most) noexcept nogil:
         out.size = out.capacity = 0
 
 
+cdef inline void shrink(Output* out) noexcept nogil:
+    """Give back what is not written to."""
+    cdef uint8_t* data = NULL
+    if 0 < out.size < out.capacity:
+        data = <uint8_t*>realloc(out.data, out.size)
+    if data != NULL:
+        out.data, out.capacity = data, out.size
+
+
 cdef inline int put(Output* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Append bytes that the caller has proven to be there."""
     cdef uint8_t* into

@@ -105,7 +105,7 @@ class EventBatch:
     came in several. ``reader`` knows what precedes the next events.
     """
 
-    records: list[Record | None]
+    records: Sequence[Record | None]
     read: Callable[[int], Incoming | Unreadable | None]
     reader: "EventReader"
 
@@ -145,7 +145,7 @@ class EventReader:
             held_bytes=self._held_bytes,
         )
         for records in batches:
-            yield EventBatch([*records], partial(reader._take_event, records), reader)
+            yield EventBatch(records, partial(reader._take_event, records), reader)
 
     def _take_event(self, records: Sequence[Record], index: int) -> Incoming | Unreadable | None:
         taken = self.take(records[index])

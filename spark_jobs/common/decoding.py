@@ -45,6 +45,9 @@ _UNBOUNDED: Final = 1 << 31
 _HELD_BYTES: Final = 64 << 20
 """Memory for transactions that may be read a second time; the rest goes to a file."""
 
+_BUFFERED_BYTES: Final = 1 << 20
+"""A larger transaction is read a second time, since it is in memory anyway."""
+
 _MAPPED_BYTES: Final = 8 << 20
 MAPPED_EVENTS: Final = 2500
 _MAPPED_FIRST: Final = 50
@@ -274,7 +277,7 @@ class RawDecoder:
             publisher,
             EventReader(self.read_event, _never_large, unpacked_limit=unpacked_limit, held_bytes=_UNBOUNDED),
             self._events.read,
-            buffer_bytes=settings.rows.buffer_mib << 20,
+            buffer_bytes=_BUFFERED_BYTES,
         )
 
     def schema(self, schema_id: int) -> Any:

@@ -139,7 +139,10 @@ class Outcome:
 
 
 class _Waiting:
-    """Records of one schema that become rows of a table together, and the offsets of their raw events."""
+    """Records of one schema that become rows of a table together, and the offsets of their raw events.
+
+    Of records that are not placed there are no offsets.
+    """
 
     def __init__(
         self,
@@ -155,18 +158,19 @@ class _Waiting:
         self.gtid = gtid
         self.key = key
         self.offsets: list[int] = []
-        self.size = 0
+        self.count = self.size = 0
 
-    def add(self, values: _Values, offsets: Sequence[int], size: int) -> None:
-        """Take records whose values have ``size`` bytes together."""
+    def add(self, values: _Values, offsets: Sequence[int], count: int, size: int) -> None:
+        """Take ``count`` records whose values have ``size`` bytes together."""
         self.columns.add(values)
         self.offsets += offsets
+        self.count += count
         self.size += size
 
     def take(self) -> tuple[pa.RecordBatch, list[int]]:
         """Give what waits as columns, and the raw offsets that it is made of."""
         offsets = self.offsets
-        self.offsets, self.size = [], 0
+        self.offsets, self.count, self.size = [], 0, 0
         return self.columns.take(), offsets
 
 
@@ -207,10 +211,15 @@ class PieceWriter:
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
-        if self._held:
-            self._held.extend(records)
-            records = self._held
         at = 0
+        if self._held:
+            near = _types(records, 0, min(_NEAR, len(records)))
+            ends = [found + 1 for code in _ENDS if (found := near.find(code)) >= 0]
+            at = min(ends, default=len(near))
+            self._held.extend(records[:at])
+            if not ends and len(self._held) < _NEAR:
+                return
+            self._decode(self._held)
         while at < len(records):
             end = min(at + MAPPED_EVENTS, len(records))
             whole = _after_commit(records, at, end)
@@ -265,7 +274,8 @@ class PieceWriter:
                 block = cast("RowBlock", record[1])
                 prefix = block.prefix if self._placed else block.prefix[:_PREFIX]
             self._outcome.made_of([record[2]])
-            self._wait(self._waiting_of(topic, prefix), [block], block.timestamps(), block.size)
+            offsets = block.timestamps() if self._placed else ()
+            self._wait(self._waiting_of(topic, prefix), [block], offsets, len(block), block.size)
 
     def _add_records(self, topic: str, records: Sequence[OutputRecord]) -> None:
         values = [record[1] or b"" for record in records]
@@ -306,20 +316,22 @@ class PieceWriter:
         return _Waiting(table, columns, ["source", "gtid"], ("source", "ts_ms", "ms"), key_names)
 
     def _wait_each(self, waiting: _Waiting, values: list[bytes], offsets: Sequence[int]) -> None:
-        self._wait(waiting, values, offsets, sum(map(len, values)))
+        self._wait(waiting, values, offsets if self._placed else (), len(values), sum(map(len, values)))
 
-    def _wait(self, waiting: _Waiting, values: _Values, offsets: Sequence[int], size: int) -> None:
+    def _wait(
+        self, waiting: _Waiting, values: _Values, offsets: Sequence[int], count: int, size: int
+    ) -> None:
         """Let records wait, whose values have ``size`` bytes; write those that wait once they are enough."""
-        waiting.add(values, offsets, size)
+        waiting.add(values, offsets, count, size)
         self._all += size
-        if waiting.size >= _BYTES or len(waiting.offsets) >= _ROWS:
+        if waiting.size >= _BYTES or waiting.count >= _ROWS:
             self._flush(waiting)
         elif self._all >= _ALL_BYTES:
             self._flush(max([*self._waiting.values(), *self._events.values()], key=lambda one: one.size))
 
     def _flush(self, waiting: _Waiting) -> None:
         self._all -= waiting.size
-        if not waiting.offsets:
+        if not waiting.count:
             return
         batch, offsets = waiting.take()
         if self._placed:
@@ -385,11 +397,18 @@ def _by_prefix(
 
 def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
     """Give the place after the last commit in some records, if it is near their end."""
-    for at in range(end, max(start, end - _NEAR), -1):
-        value = records[at - 1].value
-        if value is not None and len(value) > TYPE_OFFSET and value[TYPE_OFFSET] in _ENDS:
-            return at
-    return None
+    start = max(start, end - _NEAR)
+    near = _types(records, start, end)
+    last = max(map(near.rfind, _ENDS))
+    return None if last < 0 else start + last + 1
+
+
+def _types(records: Sequence[Record], start: int, stop: int) -> bytes:
+    """Give the types of events from one on to before another; 0 where a record has none."""
+    if not isinstance(records, list):
+        return cast("RecordBlock", records).bytes_at(TYPE_OFFSET, start, stop)
+    values = [record.value or b"" for record in records[start:stop]]
+    return bytes([value[TYPE_OFFSET] if len(value) > TYPE_OFFSET else 0 for value in values])
 
 
 def _days(batch: pa.RecordBatch, time: _Time) -> pa.Array:

@@ -42,6 +42,11 @@ def test_a_block_is_a_sequence_of_its_records(seed: int) -> None:
         assert [*block] == records
         assert [block[at] for at in range(-len(records), len(records))] == records + records
         assert {type(one) for one in block} <= {Record}
+        first, last = sorted((chance.randint(0, len(records)), chance.randint(0, len(records))))
+        place = chance.randrange(40)
+        assert block.bytes_at(place, first, last) == bytes(
+            one.value[place] if one.value and place < len(one.value) else 0 for one in records[first:last]
+        )
         assert block.timestamps() == [one.timestamp_ms for one in records]
         assert block.size == sum(len(one.value or b"") for one in records)
         assert bool(block) == bool(records)
@@ -51,13 +56,18 @@ def test_a_block_is_a_sequence_of_its_records(seed: int) -> None:
         assert [*part] == kept
 
 
-def test_a_part_has_memory_of_its_own() -> None:
+def test_a_part_is_not_changed_by_what_is_added_to_the_whole_nor_the_whole_by_the_part() -> None:
     records = made(random.Random(1), 20)
     block = RecordBlock(Record, records)
-    part = block[3:6]
+    part, empty = block[3:6], block[6:6]
+    part.extend(block[4:5])
+    block.extend(block[2:])
+    empty.extend(part)
     part.extend(records)
+    assert [*block] == records + records[2:]
+    assert [*empty] == records[3:6] + records[4:5]
     del block
-    assert [*part] == records[3:6] + records
+    assert [*part] == records[3:6] + records[4:5] + records
 
 
 def test_what_is_no_record_is_refused() -> None:
@@ -70,6 +80,9 @@ def test_what_is_no_record_is_refused() -> None:
         block[::2]
     with pytest.raises(ValueError, match="itself"):
         block.extend(block)
+    for place, start, stop in ((-1, 0, 1), (0, -1, 1), (0, 0, 4)):
+        with pytest.raises(IndexError):
+            block.bytes_at(place, start, stop)
     for wrong in ((1, 2, b"", b""), (1, 2, "", b"", None), (1 << 63, 2, b"", b"", None), 5):
         with pytest.raises((TypeError, ValueError, OverflowError)):
             block.extend([wrong])  # type: ignore[list-item]
