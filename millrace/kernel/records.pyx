@@ -25,12 +25,11 @@ cdef class Memory:
 cdef class RecordBlock:
     """A sequence of millrace.stage.Record, which are made whenever they are asked for.
 
-    A part of it is a block too, and shares its memory until something is added to it.
-
-    Records are objects of ``kind``; ``size`` is that of all values together.
+    They are objects of ``kind``; ``size`` is that of all values together. A part of it is a block too, and shares its
+    memory until something is added to it.
     """
 
-    def __init__(self, type kind not None, records=()):
+    def __cinit__(self, type kind not None, records=()):
         if not issubclass(kind, tuple) or kind.__basicsize__ != tuple.__basicsize__:
             raise TypeError("records are tuples")
         self.kind, self.memory = kind, Memory()

@@ -13,7 +13,7 @@ written through :c:type:`Output` alone.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp
 
@@ -225,7 +225,6 @@ cdef class TransactionWriter:
 
     # The call at hand.
     cdef object _find_table
-    cdef Py_ssize_t _prefix_size
     cdef int64_t _now_us
     cdef list _boundaries
     cdef RecordBlock _boundary_block
@@ -280,7 +279,7 @@ cdef class TransactionWriter:
         reference.
         """
         cdef Py_ssize_t taken
-        self._begin_call(prefix, now_us, find_table)
+        self._begin_call(now_us, find_table)
         try:
             while index < len(records):
                 taken = self._transaction(records, index, prefix, limit)
@@ -314,7 +313,7 @@ cdef class TransactionWriter:
         cdef bint is_taken
         cdef int use
         cdef Py_ssize_t place
-        self._begin_call(prefix, now_us, find_table)
+        self._begin_call(now_us, find_table)
         try:
             self._id, self._has_gtid, self._committed_us, thread = transaction
             self._has_thread = thread is not None
@@ -355,11 +354,11 @@ cdef class TransactionWriter:
             self._end_call()
         return index
 
-    cdef int _begin_call(self, bytes prefix, int64_t now_us, find_table) except -1:
+    cdef int _begin_call(self, int64_t now_us, find_table) except -1:
         self.groups = {}
         self.count = self.size = self.rows = self.transactions = 0
         self._call += 1
-        self._prefix_size, self._now_us, self._find_table = PyBytes_GET_SIZE(prefix), now_us, find_table
+        self._now_us, self._find_table = now_us, find_table
         self._boundaries, self._boundary_block, self._counted = [], None, {}
         self._blocks, self._row_blocks, self._last_tables = [], [], {}
         return 0
@@ -684,7 +683,7 @@ cdef class TransactionWriter:
         for target, made in self._row_blocks:
             block = <RowBlock>made
             if block.count():
-                self.groups.setdefault(target, []).append((None, block, block.event(0).timestamp, None))
+                self.groups.setdefault(target, []).append((None, block, block.timestamps()[0], None))
         return 0
 
     cdef Mapped _mapped(self, int64_t table_id):

@@ -405,7 +405,7 @@ def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None
 
 def _types(records: Sequence[Record], start: int, stop: int) -> bytes:
     """Give the types of events from one on to before another; 0 where a record has none."""
-    if not isinstance(records, list):
+    if not isinstance(records, list | tuple):
         return cast("RecordBlock", records).bytes_at(TYPE_OFFSET, start, stop)
     values = [record.value or b"" for record in records[start:stop]]
     return bytes([value[TYPE_OFFSET] if len(value) > TYPE_OFFSET else 0 for value in values])

@@ -33,6 +33,9 @@ from tests.unit.binlog_command.made_logs import rows as image_rows
 from tests.unit.kernel.both import raw_records
 from tests.unit.rowmapper.harness import SOURCE, EventsTopic, World
 
+if kernel.built("records"):
+    from millrace.kernel.records import RecordBlock
+
 LOGS = [
     "columns/logs/mysql-8.0.12.000001",
     "binlog_command/logs/mysql.000001",
@@ -96,6 +99,7 @@ def decode(
     gtids: GtidSet | None = None,
     *,
     placed: bool = False,
+    blocks: bool = False,
 ) -> Outcome:
     def run(index: int, piece: Piece) -> Outcome:
         writer = PieceWriter(decoding, str(folder), f"{index:05}", gtids, placed=placed)
@@ -105,7 +109,8 @@ def decode(
         if piece.described is not None:
             writer.begin(piece.described)
         for at in range(piece.start, piece.end, batch):
-            writer.take(records[at : min(at + batch, piece.end)])
+            part = records[at : min(at + batch, piece.end)]
+            writer.take(RecordBlock(Record, part) if blocks else part)
         return Outcome.from_json(writer.finish().to_json())
 
     cut = pieces(records, number)
@@ -163,14 +168,15 @@ def test_rows_are_those_of_the_row_mapper(name: str, tmp_path: Path) -> None:
     path = log(name)
     records, (expected, history) = raw(path), published(path)
     everything = []
-    for number, batch in ((1, 10_000), (3, 7), (17, 100)):
-        folder = tmp_path / str(number)
-        outcome = decode(records, number, folder, Decoding(SOURCE, True, 0, schemas=history), batch)
+    for number, batch in ((1, 10_000), (2, 30), (3, 7), (5, 10_000), (17, 100)):
+        folder, blocks = tmp_path / str(number), kernel.has("records") and number % 2 == 1
+        decoding = Decoding(SOURCE, True, 0, schemas=history)
+        outcome = decode(records, number, folder, decoding, batch, blocks=blocks)
         found = rows(folder, outcome)
         assert {name: read for name, read in found.items() if name.startswith("rows/")} == expected
         assert outcome.raw_bytes == sum(len(record.value or b"") for record in records)
         everything.append((found, outcome.events, outcome.dead_letters, outcome.counters))
-    assert everything[0] == everything[1] == everything[2]
+    assert all(one == everything[0] for one in everything)
 
 
 @pytest.mark.parametrize("name", LOGS)
