@@ -301,7 +301,7 @@ class RowEncoder:
     another form, ``size_of`` gives the size there; a value of up to ``small_limit`` bytes fits in any case.
     With ``tombstones`` a deletion is followed by a record without a value, with ``key_headers`` both records
     of an update of the key have the other's key in a header: see :meth:`RowsEventWriter.marked`. With
-    ``in_blocks`` and the kernel, the records of an event are a block.
+    ``in_blocks`` and the kernel, records are in blocks.
     """
 
     def __init__(

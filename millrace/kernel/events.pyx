@@ -584,10 +584,11 @@ cdef class EventRecordWriter(PlannedLog):
         cdef Record record
         cdef RecordBlock block = <RecordBlock> made if type(made) is RecordBlock else None
         cdef Output* out = &self._out if block is None else block.own(0)
-        cdef list objects = <list?> made if block is None else None
         cdef dict table_maps
         cdef Py_ssize_t at
         self.taken_bytes = self.written_bytes = 0
+        if block is None and type(made) is not list:
+            raise TypeError("events go to a list or a block")
         if block is not None and type(records) is RecordBlock and (<RecordBlock> records).memory is block.memory:
             raise ValueError("what is read is not written to")
         if not self._use_stream(stream):
@@ -603,7 +604,7 @@ cdef class EventRecordWriter(PlannedLog):
             if block is None:
                 out.size = 0
             at, out.bad = out.size, False
-            if not self._take_one(head, &record, table_maps, limit, out, objects, block):
+            if not self._take_one(head, &record, table_maps, limit, out, made):
                 out.size = at
                 break
             self.taken_bytes += record.value.end
@@ -613,8 +614,11 @@ cdef class EventRecordWriter(PlannedLog):
         return index
 
     cdef bint _take_one(self, bytes head, const Record* record, dict table_maps, Py_ssize_t limit, Output* out,
-                        list objects, RecordBlock block) except -1:
-        """Make the record of one event and note what follows from it; False where it is for the reference."""
+                        made) except -1:
+        """Make the record of one event and note what follows from it; False where it is for the reference.
+
+        It is written to ``out``, which is the memory of ``made`` where that is a block.
+        """
         cdef Source source = record.value
         cdef Py_ssize_t end = source.end
         cdef int64_t position = position_of(head, &record.key)
@@ -670,12 +674,12 @@ cdef class EventRecordWriter(PlannedLog):
         if source.bad or out.bad or out.size - start > limit:
             return False
         self.written_bytes += out.size - start
-        if block is not None:
-            block.end_record(record.offset, record.timestamp, at, start - at)
+        if type(made) is RecordBlock:
+            (<RecordBlock> made).end_record(record.offset, record.timestamp, at, start - at)
         else:
             key = PyBytes_FromStringAndSize(<const char*> out.data + at, start - at)
             value = PyBytes_FromStringAndSize(<const char*> out.data + start, out.size - start)
-            objects.append((key, value, record.timestamp, None))
+            (<list> made).append((key, value, record.timestamp, None))
         # Nothing can go wrong any more: note what follows from the event.
         if table_map is not None:
             table_maps[table_map[1]] = table_map[0]

@@ -98,7 +98,7 @@ cdef enum:
     MAJOR = 2  # of librdkafka's version
     CONSUMER = 1
     AT_ONCE = 256
-    ENOUGH = 4 << 20  # bytes, of which a batch has hardly more
+    ENOUGH = 4 << 20  # bytes, after which a batch takes no more
     STEP_MS = 200  # how long a signal waits
     WRITTEN_FIELDS = 4  # of a record: millrace.stage.OutputRecord
     MOST_HEADERS = 8
@@ -423,6 +423,7 @@ cdef class PartitionReader:
             if records.count() >= count or records.values_size >= ENOUGH or self.errors:
                 break
             got = self._take(min(count - records.count(), AT_ONCE), 0)
+        records.fit()
         return records
 
     cdef Py_ssize_t _take(self, Py_ssize_t count, int wait_ms) except -1:

@@ -1090,9 +1090,8 @@ cdef class RowsKernel:
                          int64_t total_order, int64_t collection_order, slowly, stamp) except -1:
         """Do what :meth:`write` says, with as many frames as there are to be.
 
-        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers, or events of a
-        block have that time. Without
-        ``slowly``, rows that are out of the ordinary are for the reference as well.
+        With a ``stamp`` records are those of :mod:`millrace.stage`, with that time and without headers, or that is the
+        time of the block's event. Without ``slowly``, rows that are out of the ordinary are for the reference as well.
         """
         if self.busy:
             raise RuntimeError("the kernel writes rows already")

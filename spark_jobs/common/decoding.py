@@ -56,9 +56,9 @@ of a batch that has a new table, as the first ones have."""
 
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _KEPT: Final = pa.schema(
-    [("offset", pa.int64()), ("key", pa.binary()), ("value", pa.large_binary()), ("headers", _HEADERS)]
+    [("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.large_binary()), ("headers", _HEADERS)]
 )
-"""Records as they lie in the file, whose timestamps are raw offsets."""
+"""Records as they lie in the file."""
 
 _NOWHERE: Final[dict[str, Any]] = {
     "kafka": {"bootstrap_servers": "localhost:1"},
@@ -68,7 +68,7 @@ _NOWHERE: Final[dict[str, Any]] = {
 Written = Mapping[Target, list[OutputRecord]]
 """Records by topic. Instead of a timestamp they have the offset of their raw record.
 
-Where the kernel is built, most rows are in blocks (:meth:`Output.add_block`).
+Where the kernel is built, most are in blocks (:meth:`Output.add_block`).
 """
 
 
@@ -269,7 +269,7 @@ class RawDecoder:
             include_query=settings.rows.include_query,
             truncate=settings.rows.truncate,
             now_us=lambda: decoding.now_ms * 1000,
-            new_block=_new_block(),
+            new_block=_new_block() if kernel.has("columns") else None,
         )
         unpacked_limit = publisher.unpacked_limit
         return RowMapperStage(
@@ -365,8 +365,7 @@ class RawDecoder:
         output, records, at = mapper.output, self._events.add(written), 0
         while at < len(records):
             begun = mapper.next_offset >= MAPPED_EVENTS
-            most = MAPPED_EVENTS if begun else _MAPPED_FIRST
-            part = records if len(records) <= most else records[at : at + most]
+            part = records[at : at + (MAPPED_EVENTS if begun else _MAPPED_FIRST)]
             at += len(part)
             for _ in mapper.take(part):
                 if output.count:

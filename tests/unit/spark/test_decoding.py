@@ -18,6 +18,7 @@ from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record
+from spark_jobs.common import decoding as decoding_module
 from spark_jobs.common import raw_topic
 from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept
 from spark_jobs.common.job import Input, Job
@@ -177,6 +178,32 @@ def test_rows_are_those_of_the_row_mapper(name: str, tmp_path: Path) -> None:
         assert outcome.raw_bytes == sum(len(record.value or b"") for record in records)
         everything.append((found, outcome.events, outcome.dead_letters, outcome.counters))
     assert all(one == everything[0] for one in everything)
+
+
+@pytest.mark.parametrize("first", [1, 7, 50])
+@pytest.mark.parametrize("most", [40, 60, 100])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_events_are_mapped_once_however_many_at_a_time(
+    most: int, first: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ones go in small parts, and where that ends lies within a batch."""
+    monkeypatch.setattr(kernel, "_enabled", compiled)
+    monkeypatch.setattr(decoding_module, "MAPPED_EVENTS", most)
+    monkeypatch.setattr(decoding_module, "_MAPPED_FIRST", first)
+    made = MadeLog(name="bin.000001")
+    for number in range(100):
+        made.add(GtidLogEvent(0, bytes(16), made.position, number, 0, 1, 1, None, 100, 80030))
+        made.query("BEGIN")
+        made.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", image_rows((None, (number, "x")))))
+        made.query("COMMIT")
+    path = tmp_path / "bin.000001"
+    path.write_bytes(b"\xfebin" + b"".join(data for _, data in made.events))
+    batch = 37
+    outcome = decode(raw(path), 1, tmp_path, Decoding(SOURCE, True, 0), batch, blocks=kernel.has("records"))
+    found = rows(tmp_path, outcome)
+    assert [row["after"]["column_1"] for row in found["rows/shop.t"]] == list(range(100))
+    assert [row["status"] for row in found["transactions"]] == ["BEGIN", "END"] * 100
+    assert outcome.counters["rows"] == outcome.counters["transactions"] == 100
 
 
 @pytest.mark.parametrize("name", LOGS)
