@@ -1,5 +1,6 @@
 """The Spark jobs over topics of inputs A and B, on one core and on more: ``python -m benchmarks.jobs``."""
 
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,8 @@ def main(scales: str, cores: str, jobs: str, *, steps: bool) -> None:
                 for number in cores.split(","):
                     run = _run(stack, job, inputs, number, Path(place) / f"{job}-{number}")
                     carried = sum(rows[name] for name in inputs)
+                    if job == "reprocess":
+                        _check_rows(Path(place) / f"{job}-{number}-{inputs[0]}", _source(inputs[0]), carried)
                     table.add_row(
                         job, "".join(inputs), number, f"{run.seconds:.1f}", f"{carried / run.seconds:,.0f}",
                         *(f"{sum(one.cpu_s for one in costs):.1f}" for costs in (run.java, run.python)),
@@ -127,6 +130,14 @@ def _run(stack: LocalStack, job: str, inputs: Sequence[str], cores: str, output:
     for is_java, cost in costs.values():
         (run.java if is_java else run.python).append(cost)
     return run
+
+
+def _check_rows(output: Path, source: str, rows: int) -> None:
+    """Raise SystemExit unless each row was written once."""
+    tables = json.loads((output / "summary.json").read_text("utf-8"))[source]["tables"]
+    written = sum(table["rows"] for name, table in tables.items() if name.startswith("rows/"))
+    if written != rows:
+        raise SystemExit(f"{written:,} rows of {source} were written, not {rows:,}")
 
 
 def _known_s(stack: LocalStack) -> float:
