@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import compress, groupby, repeat
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
@@ -56,7 +56,6 @@ _MADE: Final = {"ts_ms", "ts_us", "ts_ns"}
 """When a row was made."""
 
 Gtids = GtidSet | MariadbGtidPosition
-
 
 _Values: TypeAlias = "list[bytes] | list[RowBlock | RecordBlock]"
 """Values of records, or blocks of records, that are read into columns together."""
@@ -290,8 +289,10 @@ class PieceWriter:
             prefixes = [
                 one + (record[0] or b"")[:_PREFIX] for one, record in zip(prefixes, records, strict=True)
             ]
-        for prefix, same, places in _by_prefix(prefixes, values, offsets):
-            self._wait_each(self._waiting_of(topic, prefix), same, places)
+        for prefix in sorted(set(prefixes)):
+            same = [one == prefix for one in prefixes]
+            waiting = self._waiting_of(topic, prefix)
+            self._wait_each(waiting, list(compress(values, same)), list(compress(offsets, same)))
 
     def _waiting_of(self, topic: str, prefix: bytes) -> _Waiting:
         waiting = self._waiting.get((topic, prefix))
@@ -384,15 +385,6 @@ class PieceWriter:
 
 def _is_block(record: OutputRecord) -> bool:
     return record[1] is not None and not isinstance(record[1], bytes)
-
-
-def _by_prefix(
-    prefixes: Sequence[bytes], values: Sequence[bytes], offsets: Sequence[int]
-) -> Iterator[tuple[bytes, list[bytes], list[int]]]:
-    """Give the values with each prefix, and their offsets."""
-    for prefix in sorted(set(prefixes)):
-        same = [one == prefix for one in prefixes]
-        yield prefix, list(compress(values, same)), list(compress(offsets, same))
 
 
 def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
