@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import click
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -45,7 +45,7 @@ from spark_jobs.loops.incidents import (
 )
 from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
 from spark_jobs.loops.logs import Logs, read_logs
-from spark_jobs.loops.ping_pong import TURNS, contests, turns
+from spark_jobs.loops.ping_pong import TURNS, contests, turns, unlooked
 from spark_jobs.loops.presence import (
     OWN,
     RESTORED,
@@ -62,9 +62,10 @@ from spark_jobs.loops.presence import (
     presence,
     sign,
     stream_frame,
+    tails,
 )
 from spark_jobs.loops.report import Findings, report, summary
-from spark_jobs.loops.topology import Passage, infer
+from spark_jobs.loops.topology import Passage, Topology, in_rings, infer
 
 _PASSAGES: Final = 5000
 _STRETCH: Final = 2
@@ -99,15 +100,18 @@ def investigate(
     events = cache(lambda: persisted(logs.events()))
     with steps.step("transactions compared"):
         streams = find_streams(logs.heads, logs.transactions, sources)
-        signed = sign(logs.transactions, stream_frame(spark, streams))
+        by_commit = all(one.dates_commits for one in streams)
+        signed = sign(logs.transactions, stream_frame(spark, streams), by_commit=by_commit)
         present = persisted(presence(signed))
     with steps.step("repeats judged"):
         common = pairs(present).collect()
         counts = {(row.stream, row.server_id): row["count"] for row in _counts(signed).collect()}
         shared = shared_ids(streams, {(r.reference, r.member, r.origin) for r in common}, counts)
         suspected = persisted(suspects(present, _owners(streams, shared)))
-        nameless = [one.number for one in streams if not one.own]
-        judged = persisted(_judged(events, signed, suspected, nameless))
+        reach = _reach(streams, common)
+        rings = in_rings(sources, reach)
+        ringed = [one.number for one in streams if one.source in rings]
+        judged = persisted(_judged(events, signed, suspected, ringed))
         repeated = _repeats(judged)
     with steps.step("members compared"):
         absent, turned = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
@@ -118,7 +122,7 @@ def investigate(
         handed = persisted(turns(events(), signed)) if ping_pong else None
         facts = Facts(
             streams,
-            _topology(streams, common, present, repeated),
+            _topology(streams, reach, present, repeated),
             repeats=repeated,
             absences=lost,
             turned=turned,
@@ -149,8 +153,11 @@ def investigate(
         .collect(),
         transactions=sum(one.transactions for one in streams),
         compared=present.count(),
+        common=_in_several(present, streams).count(),
         undecided=undecided.select("signature").distinct().count(),
         alone=_alone(streams, common),
+        tails=tails(spark, present, streams, common),
+        unlooked=unlooked(events()) if handed is not None else (),
         tables={
             "presence": _named(present, streams),
             "repeats": judged,
@@ -162,17 +169,17 @@ def investigate(
     )
 
 
-def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, list[int]]:
-    """Give the streams in which repeats of an origin are honest: those of the server that has this id."""
-    owners: dict[int, list[int]] = {}
+def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, dict[int, int | None]]:
+    """Give the streams in which repeats of an origin are genuine, and up to what offset."""
+    owners: dict[int, dict[int, int | None]] = {}
     for one in streams:
-        if one.own and one.own[-1] not in shared:
-            owners.setdefault(one.own[-1], []).append(one.number)
+        for server_id in set(one.own) - {*shared}:
+            owners.setdefault(server_id, {})[one.number] = one.had_until(server_id)
     return owners
 
 
 def _judged(
-    events: Callable[[], DataFrame], signed: DataFrame, suspected: DataFrame, nameless: Sequence[int]
+    events: Callable[[], DataFrame], signed: DataFrame, suspected: DataFrame, ringed: Sequence[int]
 ) -> DataFrame:
     timed = persisted(with_clocks(repeats(signed, suspected), signed))
     unnamed = timed.where(~sf.col("by_gtid") & sf.col("expected").isNull())
@@ -180,7 +187,7 @@ def _judged(
         wrong = contradictions(events(), unnamed).withColumn("wrong", sf.lit(True))
         joined = timed.drop("contradicts").join(wrong, list(INSTANCE), "left")
         timed = joined.withColumnRenamed("wrong", "contradicts")
-    judged = judge(timed, nameless)
+    judged = judge(timed, ringed)
     same = Window.partitionBy("signature")
     sure = sf.max(sf.when(sf.col("kind") != UNDECIDABLE, sf.struct("kind", "evidence"))).over(same)
     settled = judged.withColumn("sure", sure)
@@ -326,21 +333,25 @@ def _absences(absent: DataFrame) -> list[Absence]:
     ]
 
 
+def _reach(streams: Sequence[Stream], common: Sequence[Row]) -> set[tuple[str, str]]:
+    """Give the pairs of members of which the second has what the first wrote."""
+    pairs_of = ((streams[row.reference], streams[row.member], row.origin) for row in common)
+    return {(a.source, b.source) for a, b, origin in pairs_of if origin in a.own and a.source != b.source}
+
+
 def _topology(
-    streams: Sequence[Stream], common: Sequence[Row], present: DataFrame, repeated: Sequence[Repeat]
-) -> Any:
+    streams: Sequence[Stream],
+    reach: Collection[tuple[str, str]],
+    present: DataFrame,
+    repeated: Sequence[Repeat],
+) -> Topology:
     source = {one.number: one.source for one in streams}
     owner = {server_id: one.source for one in streams for server_id in one.own}
-    reach = {
-        (source[row.reference], source[row.member])
-        for row in common
-        if row.origin in streams[row.reference].own and source[row.reference] != source[row.member]
-    }
     rounds: dict[int, set[str]] = {}
     for one in repeated:
         if one.kind == REPEATED and one.laps > 1:
             rounds.setdefault(one.origin, set()).add(source[one.stream])
-    reach |= {(a, b) for members in rounds.values() for a in members for b in members if a != b}
+    around = {(a, b) for members in rounds.values() for a in members for b in members if a != b}
     rows = present.where(sf.size("seen") > 1).select("origin", "seen", "dated").orderBy("dated")
     passages = [
         Passage(
@@ -349,7 +360,7 @@ def _topology(
         )
         for row in rows.limit(_PASSAGES).collect()
     ]
-    return infer(list(dict.fromkeys(source.values())), sorted(reach), passages)
+    return infer(list(dict.fromkeys(source.values())), sorted({*reach, *around}), passages)
 
 
 def _passed(suspected: DataFrame, judged: DataFrame) -> dict[int, frozenset[int]]:
@@ -409,6 +420,13 @@ def _patterns(present: DataFrame, number: int) -> DataFrame:
         sf.count("*").alias("transactions"), sf.min("dated").alias("since"), sf.max("dated_to").alias("until")
     )
     return grouped.orderBy("origin", sf.desc("transactions")).limit(_MOST_PATTERNS)
+
+
+def _in_several(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """Leave the transactions that several members have."""
+    sources = sf.array(*(sf.lit(one.source) for one in streams)).cast("array<string>")
+    of_members = sf.array_distinct(sf.transform("seen", lambda place: sf.get(sources, place.stream)))
+    return present.where(sf.size(of_members) > 1)
 
 
 def _alone(streams: Sequence[Stream], common: Sequence[Row]) -> list[str]:

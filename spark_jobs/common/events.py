@@ -178,9 +178,7 @@ def _own_fields(event: Event) -> tuple[Any, ...]:
             definition = event.encode_fields(TABLE_MAP_POST_HEADER)
             return (None, *_NO_HEAD, event.table_id, definition, None, None, None)
         case GtidEvent() | GtidTaggedLogEvent():
-            immediate = event.immediate_commit_timestamp or None
-            original = event.original_commit_timestamp or immediate
-            return (None, original, immediate, *_NO_HEAD[2:], *_NO_ROWS)
+            return (None, *commit_times(event), *_NO_HEAD[2:], *_NO_ROWS)
         case FormatDescriptionEvent():
             return (*_NOTHING[:5], valid_text(event.version), None, *_NO_ROWS)
         case PreviousGtidsLogEvent() | MariadbGtidListEvent():
@@ -195,6 +193,16 @@ _NO_ROWS: Final = (None,) * 5
 _NOTHING: Final = (None, *_NO_HEAD, *_NO_ROWS)
 _NO_FAULT: Final = (None,) * 5
 _NO_EVENT: Final = (None,) * (len(EVENT_SCHEMA.split(", ")) - len(("source", "offset")) - len(_NO_FAULT))
+
+
+def commit_times(event: GtidEvent | GtidTaggedLogEvent) -> tuple[int | None, int | None]:
+    """Give when the origin and this server committed, in µs since 1970; None where the log does not tell.
+
+    The time of the origin is left out where it is that of this server, and 0 where the origin is older than
+    MySQL 8.0.1, which writes none.
+    """
+    original, immediate = event.original_commit_timestamp, event.immediate_commit_timestamp
+    return (immediate if original is None else original) or None, immediate or None
 
 
 def gtids_of(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:

@@ -24,7 +24,7 @@ from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
-from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
+from millrace.contract import ABANDONED, HEADER_MARKER, EventKey, RawKey
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.imports import forget_zips, spare_garbage_collection
 from millrace.runtime.logging import configure_logging
@@ -73,6 +73,9 @@ class PieceTaker(Protocol):
 
 _Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
 """Is given the number of a piece, the piece, and the records of the XA transactions that it may decide."""
+
+_FileOf = Callable[[Record], tuple[int, int] | None]
+"""Gives epoch and number of the log file that a record is of; None where its key does not say."""
 
 _Read = Callable[[Piece], Iterator[Sequence[Record]]]
 _OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -293,6 +296,15 @@ def described_at(
         return _Search(reader, first, offset + 1, archive).described(offset)
 
 
+def start_of_file(settings: KafkaSettings, topic: str, offset: int, first: int) -> int | None:
+    """Give the first offset, of a topic of events, of the log file that the record at an offset is of.
+
+    None where that record is not there. ``first`` is the first offset of the topic.
+    """
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        return _Search(reader, first, offset + _FIRST_RECORDS, file_of=_file_of_event).start_of_file(offset)
+
+
 class Walk:
     """Follows raw records, so that a transaction can be read on from the middle of it."""
 
@@ -341,11 +353,19 @@ class Walk:
 class _Search:
     """Looks at records here and there, with one consumer, and in the archive."""
 
-    def __init__(self, reader: InputReader, first: int, end: int, archive: "Kept | None" = None) -> None:
+    def __init__(
+        self,
+        reader: InputReader,
+        first: int,
+        end: int,
+        archive: "Kept | None" = None,
+        file_of: "_FileOf | None" = None,
+    ) -> None:
         self._reader = reader
         self._first = first
         self._end = end
         self._archive = archive
+        self._file_of = file_of or _file_of
         self._descriptions: dict[tuple[int, int], Record | None] = {}
 
     def records(self, start: int, end: int | None = None) -> Iterator[Record]:
@@ -413,24 +433,36 @@ class _Search:
 
     def described(self, at: int) -> Record | None:
         """Give the format description of the log file that the record at an offset is of."""
-        place = next((found for record in self.records(at) if (found := _file_of(record)) is not None), None)
+        place = self._file_at(at)
         if place is None:
             return None
         if place not in self._descriptions:
-            low, high = self._first, at
-            while low < high:
-                middle = (low + high) // 2
-                if self._reached(middle, place, high):
-                    high = middle
-                else:
-                    low = middle + 1
-            self._descriptions[place] = self._description(low, at)
+            self._descriptions[place] = self._description(self._first_of(place, at), at)
         return self._descriptions[place]
+
+    def start_of_file(self, at: int) -> int | None:
+        """Give the first offset of the log file that the record at an offset is of."""
+        place = self._file_at(at)
+        return None if place is None else self._first_of(place, at)
+
+    def _file_at(self, at: int) -> tuple[int, int] | None:
+        found = map(self._file_of, self.records(at))
+        return next((place for place in found if place is not None), None)
+
+    def _first_of(self, place: tuple[int, int], at: int) -> int:
+        low, high = self._first, at
+        while low < high:
+            middle = (low + high) // 2
+            if self._reached(middle, place, high):
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     def _reached(self, offset: int, place: tuple[int, int], until: int) -> bool:
         """Tell whether the first record from an offset on is of the file or a later one, as its key says."""
         for record in self.records(offset, until):
-            found = _file_of(record)
+            found = self._file_of(record)
             if found is not None:
                 return found >= place
         return True
@@ -451,14 +483,23 @@ def _type_of(record: Record, *, plain: bool = True) -> int | None:
 
 
 def _file_of(record: Record) -> tuple[int, int] | None:
-    """Give epoch and number of the log file that a record is of; None where its key does not say.
+    """Give the file of a raw record.
 
     The key of garbage says nothing: what is neither an event nor has headers, as a chunk or a marker has.
     """
     if not is_whole(record.value) and not record.headers:
         return None
+    return _file_in(RawKey.parse, record)
+
+
+def _file_of_event(record: Record) -> tuple[int, int] | None:
+    """Give the file of a record of an events topic."""
+    return _file_in(lambda key: EventKey.parse(key).raw, record)
+
+
+def _file_in(parse: Callable[[bytes], RawKey], record: Record) -> tuple[int, int] | None:
     try:
-        epoch, number, _ = RawKey.parse(record.key or b"").order
+        epoch, number, _ = parse(record.key or b"").order
     except ValueError:
         return None
     return epoch, number

@@ -49,7 +49,7 @@ from millrace.contract import ABANDONED, HEADER_MARKER
 from millrace.stage import OutputRecord, Record
 from millrace.text import printable, shortened
 from spark_jobs.common.decoding import Decoding, RawDecoder
-from spark_jobs.common.events import arrow_schema, valid_text
+from spark_jobs.common.events import arrow_schema, commit_times, valid_text
 from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.fingerprint import fingerprint
 from spark_jobs.common.outcome import Outcome, write_dead_letters
@@ -418,8 +418,7 @@ class PieceStatistics:
             with suppress(BinlogError):
                 self._state.observe(event, head.header.flags)
         elif one is not None and isinstance(event, GtidEvent | GtidTaggedLogEvent):
-            one.immediate_commit_us = event.immediate_commit_timestamp or None
-            one.original_commit_us = event.original_commit_timestamp or one.immediate_commit_us
+            one.original_commit_us, one.immediate_commit_us = commit_times(event)
             one.last_committed = event.last_committed
             one.commit_group = event.last_committed
         elif one is not None and isinstance(event, MariadbGtidEvent):

@@ -176,9 +176,11 @@ def shared_ids(
     found = set()
     for one in streams:
         for other in streams[one.number + 1 :]:
-            if one.source == other.source or _apart(one, other) or _apart(other, one):
+            if one.source == other.source:
                 continue
             for server_id in set(one.own) & set(other.own):
+                if not _at_once(one, other, server_id):
+                    continue
                 both = {(one.number, server_id), (other.number, server_id)} <= set(carried)
                 same = (one.number, other.number, server_id) in common or not both
                 if not (one.logs & other.logs and same):
@@ -186,9 +188,9 @@ def shared_ids(
     return sorted(found)
 
 
-def _apart(earlier: Stream, later: Stream) -> bool:
-    ended = earlier.last_time
-    return ended is not None and later.first_time is not None and ended < later.first_time
+def _at_once(one: Stream, other: Stream, server_id: int) -> bool:
+    spans = ((a, b) for a in one.had(server_id) for b in other.had(server_id))
+    return any(begun < until and since < ended for (begun, ended), (since, until) in spans)
 
 
 def find_incidents(facts: Facts) -> list[Incident]:

@@ -9,9 +9,9 @@ repeat is a lap of the same transaction only
   and the later commits are later; or
 - if it contradicts the rows of a table with a key: it inserts a row that exists, or changes or deletes a row
   that is different or missing; or
-- if it recurs in at least three different seconds, by the times of the transactions around it, and its origin
-  writes nothing else in as many: a session that sets its TIMESTAMP repeats the same time, but its server
-  writes other transactions.
+- if it recurs in at least three different seconds, by the times of the transactions around it, in a ring, and
+  its origin writes nothing else in as many: a session that sets its TIMESTAMP repeats the same time, but its
+  server writes other transactions.
 
 Other repeats are undecidable.
 """
@@ -28,11 +28,13 @@ REPEATED: Final = "repeated"
 REUSED: Final = "GTID used twice"
 UNDECIDABLE: Final = "undecidable"
 
+_AROUND: Final = 9
+_FAR_S: Final = 60
 _MOVED_ON_S: Final = 2
 _SECONDS_SEEN: Final = 3
 
 
-def suspects(present: DataFrame, owners: Mapping[int, Sequence[int]]) -> DataFrame:
+def suspects(present: DataFrame, owners: Mapping[int, Mapping[int, int | None]]) -> DataFrame:
     """Return the signatures of ``presence`` that are somewhere more often than where they come from.
 
     ``expected`` is how often they are there, null where that log was not read.
@@ -56,8 +58,9 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     """Add what the log around an occurrence says about the time: the latest time of a witness before it.
 
     ``contradicts`` is there for :func:`judge`, and false.
-    Witnesses are the transactions that occur once. ``clock`` is of all of them, ``own_clock`` of those of
-    the same origin, ``next_clock`` of the first one after the occurrence; null where there is none.
+    Witnesses are the transactions that occur once, but for those whose time is far from that of most of the
+    transactions around them. ``clock`` is of all of them, ``own_clock`` of those of the same origin,
+    ``next_clock`` of the first one after the occurrence; null where there is none.
     """
     single = signed.join(
         repeated.select("stream", "signature").distinct(), ["stream", "signature"], "left_anti"
@@ -65,7 +68,7 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     witnesses = single.where("dated is not null").groupBy(
         "stream", "server_id", sf.col("dated").alias("seen")
     )
-    ticks = witnesses.agg(sf.min("first_offset").alias("first_offset"))
+    ticks = _agreeing(witnesses.agg(sf.min("first_offset").alias("first_offset")))
     line = repeated.withColumn("seen", sf.lit(None).cast("long")).unionByName(ticks, allowMissingColumns=True)
     stream = Window.partitionBy("stream")
     until_here = Window.unboundedPreceding, Window.currentRow
@@ -82,13 +85,27 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
 
 
-def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
+def _agreeing(ticks: DataFrame) -> DataFrame:
+    """Leave out times far ahead of most of those after them, then those far behind most before them."""
+    order = Window.partitionBy("stream").orderBy("first_offset")
+    after, before = order.rowsBetween(1, _AROUND), order.rowsBetween(-_AROUND, -1)
+
+    def most(differ: Column) -> Column:
+        return (sf.size(differ) > 1) & (2 * sf.size(differ) > sf.size("around"))
+
+    behind = sf.filter("around", lambda seen: seen < sf.col("seen") - _FAR_S)
+    ahead = sf.filter("around", lambda seen: seen > sf.col("seen") + _FAR_S)
+    later = ticks.withColumn("around", sf.collect_list("seen").over(after)).where(~most(behind))
+    return later.withColumn("around", sf.collect_list("seen").over(before)).where(~most(ahead)).drop("around")
+
+
+def judge(repeated: DataFrame, ringed: Sequence[int]) -> DataFrame:
     """Return a row per signature and stream: ``kind``, the ``evidence``, laps, and where it was seen.
 
     ``repeated`` has clocks, and ``contradicts``: whether an occurrence contradicts the rows of a table.
     ``lap_ms`` is the mean time of a lap where the log tells it, ``lap_ms_at_most`` a bound where a later
-    transaction gives one; where none does, ``going`` is true: it may still circulate. ``nameless`` are the
-    streams of servers whose id is not known: what repeats in them may be their own.
+    transaction gives one; where none does, ``going`` is true: it may still circulate. ``ringed`` are the
+    streams of members that are in a ring: what repeats in others may be of a server whose log was not read.
     """
     grouped = repeated.groupBy("stream", "signature").agg(
         sf.first("by_gtid").alias("by_gtid"),
@@ -107,26 +124,29 @@ def judge(repeated: DataFrame, nameless: Sequence[int] = ()) -> DataFrame:
         sf.count_distinct("own_clock").alias("own_seconds"),
         (sf.max("clock") - sf.min("clock")).alias("clock_span"),
         sf.count_distinct("immediate_commit_us").alias("commits"),
+        sf.count_distinct("original_commit_us").alias("originals"),
         (sf.max("immediate_commit_us") - sf.min("immediate_commit_us")).alias("commit_span_us"),
         sf.max_by("next_clock", "nth").alias("next_clock"),
         *_ends(),
     )
     laps = sf.col("occurrences") - sf.coalesce("expected", sf.lit(1))
     moved = (sf.col("seconds_seen") >= _SECONDS_SEEN) & (sf.col("clock_span") >= _MOVED_ON_S)
-    moved &= (sf.col("own_seconds") < _SECONDS_SEEN) & ~sf.col("stream").isin(*nameless)
+    moved &= (sf.col("own_seconds") < _SECONDS_SEEN) & sf.col("stream").isin(*ringed)
     evidence = (
         sf.when(sf.col("differs"), "one GTID, different origins or times")
         .when(sf.col("by_gtid"), "the same GTID")
         .when(sf.col("expected").isNotNull(), "it is repeated more often than in the log of its origin")
-        .when(sf.col("commits") == sf.col("occurrences"), "the same original commit time, later commits")
+        .when(
+            (sf.col("originals") == 1) & (sf.col("commits") == sf.col("occurrences")),
+            "the same original commit time, later commits",
+        )
         .when(sf.col("contradicts"), "it contradicts the rows of a table with a key")
         .when(moved, "it recurs while the transactions around it advance")
     )
     kind = sf.when(sf.col("differs"), REUSED).when(evidence.isNotNull(), REPEATED).otherwise(UNDECIDABLE)
     by_clock = sf.when(sf.col("clock_span") >= _MOVED_ON_S, sf.col("clock_span") * 1000 / laps)
-    bound = sf.when(
-        sf.col("next_clock").isNotNull(), sf.greatest(sf.col("next_clock") - sf.col("dated"), sf.lit(0)) + 1
-    )
+    last = sf.greatest(sf.col("next_clock"), sf.col("last_clock"), sf.col("dated"))
+    bound = sf.when(sf.col("next_clock").isNotNull(), last - sf.col("dated") + 1)
     several = laps > 0
     return grouped.select(
         kind.alias("kind"), evidence.alias("evidence"), "stream", "signature", "origin", "transaction",

@@ -33,6 +33,7 @@ from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_
 from spark_jobs.common.events import (
     TABLE_MAP_POST_HEADER,
     arrow_schema,
+    commit_times,
     event_deserializer,
     gtids_of,
     read_events,
@@ -42,11 +43,17 @@ from spark_jobs.common.events import (
 )
 from spark_jobs.common.faults import FAULT_SCHEMA
 from spark_jobs.common.files import ParquetFiles
-from spark_jobs.common.kafka import CHUNK, CHUNKS_APART, NO_CHUNK
+from spark_jobs.common.kafka import CHUNK, CHUNKS_APART, NO_CHUNK, resolve_slice
 from spark_jobs.common.lines import Line, batch_of, reason_of
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import MOST_PIECES, Piece
-from spark_jobs.common.raw_topic import CarriedSettings, prepare_worker, read_piece, read_spans
+from spark_jobs.common.raw_topic import (
+    CarriedSettings,
+    prepare_worker,
+    read_piece,
+    read_spans,
+    start_of_file,
+)
 from spark_jobs.common.rows import TableRows
 from spark_jobs.common.transactions import BEFORE, number_laps, tells_gtid
 from spark_jobs.loops.presence import HEADS
@@ -64,7 +71,7 @@ TABLES: Final[Mapping[str, str]] = {
     ),
     "heads": (
         "source string, epoch int, offset bigint, type string, server_id bigint, timestamp bigint, "
-        "log_file string, position bigint, server_version string, gtids string"
+        "log_file string, position bigint, server_version string, gtids string, earlier boolean"
     ),
     "faulty": FAULT_SCHEMA,
 }
@@ -79,11 +86,17 @@ many rows or statements it has, ``digest`` the sum of their digests below
 :data:`~spark_jobs.common.content.DIGESTS`, so that it does not matter how rows are spread over events; null
 where there are none. Rows whose table map lies before the transaction are left out.
 
-``heads`` are the events that a server writes about its own log. ``faulty`` are records that cannot be read.
+``heads`` are the events that a server writes about its own log. Those that are ``earlier`` lie before what is
+read, at the beginning of the log file in which that begins: they tell whose log it is.
+
+``faulty`` are records that cannot be read.
 """
 
 _OFFSETS_PER_PIECE: Final = 200_000
 _LEAST_OFFSETS: Final = 2000
+_FIRST_RECORDS: Final = 100
+"""Records of a log file among which its heads are."""
+
 _MOST_LINES: Final = 20_000
 _MOST_TABLES: Final = 50
 _INT32: Final = 1 << 31
@@ -302,9 +315,9 @@ class LogReader:
             if not one.by_gtid:
                 one.maps[event.table_id] = event.encode_fields(TABLE_MAP_POST_HEADER)
         elif isinstance(event, GtidEvent | GtidTaggedLogEvent):
-            one.immediate_commit_us = _within(event.immediate_commit_timestamp or 0, _INT64) or None
-            original = _within(event.original_commit_timestamp or 0, _INT64)
-            one.original_commit_us = original or one.immediate_commit_us
+            original, immediate = commit_times(event)
+            one.original_commit_us = original and _within(original, _INT64)
+            one.immediate_commit_us = immediate and _within(immediate, _INT64)
         elif record.type_code in CONTENT_TYPES:
             found = statement_digest(event)
             if isinstance(event, StatementEvent):
@@ -337,7 +350,7 @@ class LogReader:
             "heads",
             (
                 self._source, _within(record.epoch, _INT32), offset, name, record.server_id, record.timestamp,
-                valid_text(record.log_file), _within(record.position, _INT64), version, listed,
+                valid_text(record.log_file), _within(record.position, _INT64), version, listed, False,
             ),
         )  # fmt: skip
 
@@ -411,12 +424,16 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
         for one in inputs
         if one.part.bounded and (number := cut[one.part.topic])
     ]
+    earlier = [line for one in inputs if one.part.bounded for line in _earlier_heads(job, one)]
     found = {
         name: spark.read.schema(layout).parquet(*files[name])
         if files[name]
         else spark.createDataFrame([], layout)
         for name, layout in TABLES.items()
     }
+    if earlier:
+        heads = pa.Table.from_pylist(earlier, arrow_schema(TABLES["heads"]))
+        found["heads"] = found["heads"].union(spark.createDataFrame(heads, TABLES["heads"]))
     if files["faulty"]:
         job.faults.take(job.folder, found["faulty"])
 
@@ -428,6 +445,30 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
 
 
 _TOLD: Final = "topic string, outcome string"
+
+
+def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
+    """Give the heads of the log file in which what is read of a source begins, where they lie before it.
+
+    Which GTIDs they list is left out: others lie between them and what is read.
+    """
+    ((start, _),) = one.part.offsets.values()
+    ((first, _),) = resolve_slice(job.spark, job.kafka, one.part.topic).offsets.values()
+    begin = start_of_file(job.settings.kafka, one.part.topic, start, first) if first < start else None
+    if begin is None:
+        return []
+    lines: list[dict[str, Any]] = []
+
+    def write(table: str, batch: pa.RecordBatch) -> None:
+        if table == "heads":
+            lines.extend(batch.to_pylist())
+
+    bounds = begin, min(begin + _FIRST_RECORDS, start)
+    reader = LogReader(one.source, one.part.topic, one.schemas, bounds, bounds, write)
+    for records in read_spans(job.settings.kafka, one.part.topic, [bounds]):
+        reader.take(records)
+    reader.finish()
+    return [{**line, "gtids": None, "earlier": True} for line in lines]
 
 
 def _number_of_stretches(job: "Job", offsets: int) -> int:

@@ -55,14 +55,7 @@ def turns(events: DataFrame, signed: DataFrame) -> DataFrame:
     Transactions that occur more than once in a log are left out: they circulate, or are delivered twice.
     Primary keys are known where servers log them.
     """
-    changed = events.where(sf.col("operation") == "update")
-    shared = changed.groupBy("database", "table").agg(sf.count_distinct("server_id").alias("of"))
-    of_shared = changed.join(
-        sf.broadcast(shared.where("of > 1").drop("of")), ["database", "table"], "left_semi"
-    )
-    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
-    states = row_states(of_shared.unionByName(maps))
-    updates = states.where("key is not null and old is not null and new is not null and old <> new")
+    updates = _states(events).where("key is not null and old is not null and new is not null and old <> new")
     times = sf.count("*").over(Window.partitionBy("stream", "signature"))
     once = signed.withColumn("times", times).where("times = 1")
     placed = updates.join(
@@ -87,6 +80,26 @@ def turns(events: DataFrame, signed: DataFrame) -> DataFrame:
     )
     whole = Window.partitionBy(*row, "contest")
     return numbered.withColumn("turns", sf.count("*").over(whole) - 1).where(sf.col("turns") >= LEAST_TURNS)
+
+
+def unlooked(events: DataFrame) -> list[str]:
+    """Return tables that several servers update, and whose rows cannot be told apart by a key."""
+    table = ["database", "table"]
+    keyed = _states(events).where("key is not null").select(*table).distinct()
+    rows = _updates(events).select(*table).distinct().join(keyed, table, "left_anti").orderBy(*table)
+    return [".".join(row) for row in rows.limit(_MOST_CONTESTS).collect()]
+
+
+def _updates(events: DataFrame) -> DataFrame:
+    """Return the updates of tables that several servers update."""
+    changed = events.where(sf.col("operation") == "update")
+    shared = changed.groupBy("database", "table").agg(sf.count_distinct("server_id").alias("of"))
+    return changed.join(sf.broadcast(shared.where("of > 1").drop("of")), ["database", "table"], "left_semi")
+
+
+def _states(events: DataFrame) -> DataFrame:
+    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
+    return row_states(_updates(events).unionByName(maps))
 
 
 def contests(found: DataFrame) -> list[Contest]:

@@ -3,6 +3,7 @@
 A stream is one epoch of one source, the log of one server. A transaction is identified by its signature,
 which is the same on all members: its GTID; without one its origin, session, times and content, that is
 database, table, operation and decoded values, and for statements database, text and the variables before it.
+The time of its commit at the origin is part of it if all members write such times.
 
 That a stream lacks a transaction proves nothing by itself: its log may begin later, end earlier, or have no
 transactions of other servers at all. So :func:`claims` says where a transaction can be missing, by the order
@@ -21,9 +22,12 @@ received. Servers that apply transactions in parallel log them in another order.
 narrowed by the observed distance.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from math import inf
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -48,30 +52,65 @@ HEADS: Final = tuple(
 )
 """Events that a server writes about its own log, with its own id."""
 _LOGS: Final = 1000
+_PERIODS: Final = 1000
 _GTID: Final = "gtid"
 _DDL: Final = "ddl"
 _SECOND: Final = 1
+_LAG_S: Final = 300
+"""So long what a server wrote may be on its way to a member."""
+
+
+class Period(NamedTuple):
+    """An id that a server had from an offset and a time on, until the next; ``since`` is None if unknown."""
+
+    server_id: int
+    offset: int
+    since: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The log of one server, as far as it was read.
 
-    ``own`` are the server's ids in the order in which it took them, ``logs`` tells this server's files from
-    those of others, ``gtids`` are the transactions before the first event, None where that is not known.
-    Times are seconds since 1970.
+    ``own`` are the server's ids, its present one last, ``periods`` when it had which, by the heads of its
+    files. ``logs`` tells this server's files from those of others, ``gtids`` are the transactions before the
+    first event, None where that is not known. Times are seconds since 1970.
     """
 
     number: int
     source: str
     epoch: int
     own: Sequence[int] = ()
+    periods: Sequence[Period] = ()
     version: str = ""
     gtids: str | None = None
     logs: frozenset[int] = frozenset()
     first_time: int | None = None
     last_time: int | None = None
     transactions: int = 0
+
+    @property
+    def dates_commits(self) -> bool:
+        """Whether the server may write times of commits, as MySQL 8.0.1 and later do."""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
+        return not numbers or (numbers >= (8, 0, 1) and "mariadb" not in self.version.lower())
+
+    def had(self, server_id: int) -> list[tuple[float, float]]:
+        """Return the times, each from one to before another, at which the server had an id."""
+        ids = [one.server_id for one in self.periods] or self.own
+        changed = [one.since for one in self.periods[1:]]
+        end = None if self.last_time is None else self.last_time + 1
+        spans = zip(ids, [self.first_time, *changed], [*changed, end], strict=True)
+        return [
+            (-inf if begin is None else begin, inf if until is None else until)
+            for one, begin, until in spans
+            if one == server_id
+        ]
+
+    def had_until(self, server_id: int) -> int | None:
+        """Return the offset from which the server no longer had an id; None if it has it."""
+        later = [after.offset for one, after in pairwise(self.periods) if one.server_id == server_id]
+        return None if self.own[-1] == server_id else max(later, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +140,17 @@ def find_streams(heads: DataFrame, occurrences: DataFrame, sources: Sequence[str
     stream = ["source", "epoch"]
     described = sf.col("type").isin(*HEADS[:2])
     log = sf.when(described, sf.xxhash64("log_file", "timestamp", "position"))
-    written = heads.groupBy(*stream, "server_id").agg(
-        sf.min("offset").alias("since"),
+    dated = sf.when(sf.col("timestamp") > 0, sf.col("timestamp"))
+    written = heads.groupBy(*stream).agg(
         sf.max_by("server_version", sf.when(sf.col("server_version").isNotNull(), sf.col("offset"))).alias(
             "version"
         ),
         sf.slice(sf.sort_array(sf.collect_set(log)), 1, _LOGS).alias("logs"),
-        sf.min(sf.when(described & (sf.col("timestamp") > 0), sf.col("timestamp"))).alias("first_time"),
+        sf.when(~sf.max("earlier"), sf.min(sf.when(described, dated))).alias("first_time"),
+    )
+    before = sf.lag("server_id").over(Window.partitionBy(*stream).orderBy("offset"))
+    changes = heads.withColumns({"before": before, "since": dated}).where(
+        ~sf.col("before").eqNullSafe(sf.col("server_id"))
     )
     lists = heads.where("gtids is not null").groupBy(*stream).agg(
         sf.min_by("gtids", "offset").alias("gtids"), sf.min("offset").alias("listed_at")
@@ -115,37 +158,46 @@ def find_streams(heads: DataFrame, occurrences: DataFrame, sources: Sequence[str
     counted = occurrences.groupBy(*stream).agg(
         sf.count("*").alias("transactions"),
         sf.min("first_offset").alias("first_offset"),
-        sf.min("dated").alias("first_time"),
+        sf.min_by("dated", sf.when(sf.col("dated").isNotNull(), sf.col("first_offset"))).alias("first_time"),
         sf.max("dated_to").alias("last_time"),
     )
-    ids: dict[tuple[str, int], list[Row]] = {}
-    for row in written.orderBy("since").collect():
-        ids.setdefault((row.source, row.epoch), []).append(row)
+    periods: dict[tuple[str, int], list[Period]] = {}
+    for row in changes.orderBy("offset").limit(_PERIODS).collect():
+        one = Period(row.server_id, row.offset, row.since)
+        periods.setdefault((row.source, row.epoch), []).append(one)
+    described_as = {(row.source, row.epoch): row for row in written.collect()}
     numbers = {(row.source, row.epoch): row for row in counted.collect()}
     gtids = {(row.source, row.epoch): row for row in lists.collect()}
     rank = {source: place for place, source in enumerate(sources)}
-    keys = sorted({*ids, *numbers}, key=lambda key: (rank.get(key[0], len(rank)), key))
+    keys = sorted({*described_as, *numbers}, key=lambda key: (rank.get(key[0], len(rank)), key))
     return [
-        _stream(number, key, ids.get(key, []), numbers.get(key), gtids.get(key))
+        _stream(number, key, periods.get(key, []), described_as.get(key), numbers.get(key), gtids.get(key))
         for number, key in enumerate(keys)
     ]
 
 
-def _stream(
-    number: int, key: tuple[str, int], ids: Sequence[Row], counted: Row | None, listed: Row | None
+def _stream(  # noqa: PLR0917 - what is known of it, from four places
+    number: int,
+    key: tuple[str, int],
+    periods: Sequence[Period],
+    described: Row | None,
+    counted: Row | None,
+    listed: Row | None,
 ) -> Stream:
-    times = [row.first_time for row in ids if row.first_time is not None]
-    if counted is not None and counted.first_time is not None and not times:
-        times = [counted.first_time]
+    first_time = None if described is None else described.first_time
+    if first_time is None and counted is not None:
+        first_time = counted.first_time
     before = listed if counted is None or listed is None or listed.listed_at < counted.first_offset else None
+    ids = dict.fromkeys(one.server_id for one in reversed(periods))
     return Stream(
         number,
         *key,
-        own=tuple(row.server_id for row in ids),
-        version=next((row.version for row in reversed(ids) if row.version), ""),
+        own=tuple(reversed(ids)),
+        periods=periods,
+        version="" if described is None else described.version or "",
         gtids=None if before is None else before.gtids,
-        logs=frozenset(log for row in ids for log in row.logs),
-        first_time=min(times, default=None),
+        logs=frozenset(() if described is None else described.logs),
+        first_time=first_time,
         last_time=None if counted is None else counted.last_time,
         transactions=0 if counted is None else counted.transactions,
     )
@@ -157,12 +209,13 @@ def stream_frame(spark: SparkSession, streams: Sequence[Stream]) -> DataFrame:
     return spark.createDataFrame(rows, "source string, epoch int, stream int")
 
 
-def sign(occurrences: DataFrame, numbers: DataFrame) -> DataFrame:
+def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> DataFrame:
     """Add ``signature`` and ``stream``; leave out what has neither GTID nor content.
 
-    ``numbers`` is of :func:`stream_frame`.
+    ``numbers`` is of :func:`stream_frame`; ``by_commit`` tells whether all servers write times of commits.
     """
-    parts = ["server_id", "thread_id", "dated", "dated_to", "original_commit_us", "changes", "digest"]
+    parts = ["server_id", "thread_id", "dated", "dated_to", "changes", "digest"]
+    parts += ["original_commit_us"] if by_commit else []
     digest = sf.sha2(
         sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
     )
@@ -211,29 +264,42 @@ def presence(signed: DataFrame) -> DataFrame:
     )
 
 
-def owner_count(owners: Mapping[int, Sequence[int]]) -> Column:
+def owner_count(owners: Mapping[int, Mapping[int, int | None]]) -> Column:
     """Return how often a transaction is in the log of its origin, null where that was not read.
 
-    ``owners`` are the streams of each server id.
+    ``owners`` are, for each server id, the streams of the servers that have it or had it, with the offset
+    from which a server had it no longer: what is in its log from there on may circulate.
     """
-    read = sf.lit(None).cast("array<int>")
-    for origin, streams in owners.items():
-        numbers = sf.array(*(sf.lit(stream) for stream in streams))
-        read = sf.when(sf.col("origin") == origin, numbers).otherwise(read)
-    there = sf.filter("seen", lambda place: sf.array_contains(read, place.stream))
+
+    def is_of_owner(place: Column) -> Column:
+        found = sf.lit(False)
+        for origin, streams in owners.items():
+            for stream, until in streams.items():
+                had = (sf.col("origin") == origin) & (place.stream == stream)
+                found |= had if until is None else had & (place.last_offset < until)
+        return found
+
+    there = sf.filter("seen", is_of_owner)
     return sf.array_max(sf.transform(there, lambda place: place.times))
 
 
 def pairs(present: DataFrame) -> DataFrame:
-    """Return what two streams have in common of an origin: how much, between what offsets of the first."""
-    both = present.where(sf.size("seen") > 1).select("origin", "form", "seen", sf.explode("seen").alias("p"))
-    each = both.select("origin", "form", "p", sf.explode("seen").alias("m")).where("p.stream != m.stream")
-    return each.groupBy(
-        sf.col("p.stream").alias("reference"), sf.col("m.stream").alias("member"), "origin", "form"
-    ).agg(
-        sf.min("p.first_offset").alias("low"),
-        sf.max("p.last_offset").alias("high"),
-        sf.count("*").alias("common"),
+    """Return what two streams have in common of an origin: how much, between what offsets of the first.
+
+    ``dated`` is the latest time of it.
+    """
+    several = present.where(sf.size("seen") > 1)
+    both = several.select("origin", "form", "dated", "seen", sf.explode("seen").alias("p"))
+    each = both.select("origin", "form", "dated", "p", sf.explode("seen").alias("m"))
+    return (
+        each.where("p.stream != m.stream")
+        .groupBy(sf.col("p.stream").alias("reference"), sf.col("m.stream").alias("member"), "origin", "form")
+        .agg(
+            sf.min("p.first_offset").alias("low"),
+            sf.max("p.last_offset").alias("high"),
+            sf.max("dated").alias("dated"),
+            sf.count("*").alias("common"),
+        )
     )
 
 
@@ -331,9 +397,7 @@ def absences(
     had = sf.filter("seen", lambda place: place.stream == sf.col("gone"))
     lacking = members.withColumn("had", sf.coalesce(sf.get(had, sf.lit(0)).times, sf.lit(0)))
     referred = lacking.withColumn("p", sf.explode("seen")).where("p.stream != gone")
-    owned = sf.lit(False)
-    for one in streams:
-        owned |= (sf.col("p.stream") == one.number) & sf.col("origin").isin(*one.own)
+    owned = _is_owned(streams)
     short = (sf.col("had") == 0) | (owned & ~sf.col("by_gtid") & (sf.col("had") < sf.col("p.times")))
     began = sf.lit(0)
     for number, time in first.items():
@@ -357,6 +421,63 @@ def absences(
         "reference", "rule", "low", "high", amount.alias("lacking"),
         sf.col("p.first_offset").alias("first_offset"), sf.col("p.last_offset").alias("last_offset"),
     )  # fmt: skip
+
+
+def _is_owned(streams: Sequence[Stream]) -> Column:
+    """Tell whether the place ``p`` of a transaction is in the log of a server with the id of its origin."""
+    owned = sf.lit(False)
+    for one in streams:
+        owned |= (sf.col("p.stream") == one.number) & sf.col("origin").isin(*one.own)
+    return owned
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a server wrote after the last of its transactions that a member has.
+
+    Times are seconds since 1970; ``until`` is that of the last of them.
+    """
+
+    reference: int
+    member: str
+    transactions: int
+    since: int
+    until: int
+
+
+def tails(
+    spark: SparkSession, present: DataFrame, streams: Sequence[Stream], common: Iterable[Row]
+) -> list[Tail]:
+    """Return what servers wrote after the last that members have of them, where that is more than a lag."""
+    last: dict[tuple[int, str], tuple[int, int]] = {}
+    for row in common:
+        reference, member = streams[row.reference], streams[row.member]
+        if row.origin in reference.own and reference.source != member.source:
+            key = reference.number, member.source
+            high, time = last.get(key, (0, 0))
+            last[key] = max(high, row.high), max(time, row.dated or 0)
+    if not last:
+        return []
+    reached = spark.createDataFrame(
+        [(*key, *end) for key, end in last.items()], "reference int, member string, high bigint, time bigint"
+    )
+    placed = present.select("origin", "dated", sf.explode("seen").alias("p")).where(_is_owned(streams))
+    after = placed.join(
+        sf.broadcast(reached),
+        (sf.col("p.stream") == sf.col("reference")) & (sf.col("p.first_offset") > sf.col("high")),
+    )
+    # What is dated before what has arrived was not written then: a session has set its TIMESTAMP.
+    summed = (
+        after.where("dated >= time")
+        .groupBy("reference", "member")
+        .agg(
+            sf.count("*").alias("transactions"),
+            sf.min("dated").alias("since"),
+            sf.max("dated").alias("until"),
+        )
+    )
+    long = summed.where(sf.col("until") - sf.col("since") >= _LAG_S)
+    return [Tail(**row.asDict()) for row in long.orderBy("reference", "member").collect()]
 
 
 def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[int, int, int]]) -> list[Row]:

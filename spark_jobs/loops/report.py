@@ -10,6 +10,7 @@ from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
+from spark_jobs.loops.presence import Tail
 from spark_jobs.loops.ring import draw
 
 _SHOWN: Final = 25
@@ -28,9 +29,14 @@ class Findings:
     undecidable: Sequence[Row]
     transactions: int
     compared: int
+    common: int
+    """Transactions that several members have."""
     undecided: int
     alone: Sequence[str]
     """Members whose logs have nothing in common with any other."""
+    tails: Sequence[Tail]
+    unlooked: Sequence[str]
+    """Tables that several servers update, and whose keys the logs do not tell."""
     tables: Mapping[str, DataFrame]
     keys: Mapping[int, Sequence[str]] = field(default_factory=dict)
     unread: int = 0
@@ -53,10 +59,26 @@ def verdict(findings: Findings) -> tuple[str, str, str]:
             "logs: give --source for each member."
         )
     else:
-        compared = count(findings.compared)
-        where = f"where they belong on {len(members)} members"
-        text = f"No loop: {compared} transactions are {where}, none twice."
+        text = (
+            f"No loop: {count(findings.common)} different transactions are in the logs of several of "
+            f"{len(members)} members, none is missing or twice.{_beside(findings)}"
+        )
     return "healthy", text, "good"
+
+
+def _beside(findings: Findings) -> str:
+    """Say what a good verdict is not about."""
+    text = ""
+    if (alone := findings.compared - findings.common) > 0:
+        text += f" In one log only, where nothing tells that they should be elsewhere: {count(alone)}."
+    facts = findings.facts
+    foreign = {facts.source(at) for at, origin in facts.counts if origin not in facts.streams[at].own}
+    if secluded := [member for member in facts.topology.members if member not in foreign]:
+        text += (
+            f" Whether the log of {', '.join(secluded)} lacks anything is not known: it has only what its "
+            "server wrote itself."
+        )
+    return text
 
 
 def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
@@ -78,10 +100,40 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
             "member. Either replication does not run, log_slave_updates is off, or the logs do not overlap."
         )
         yield "not compared", text
+    if nameless := [one.source for one in findings.facts.streams if not one.own]:
+        text = (
+            f"Nothing circulates as far as the logs tell, but the server id of {', '.join(nameless)} is not "
+            "known: the beginning of its log file is no longer in the topic. Run the job again when another "
+            "file has begun (FLUSH BINARY LOGS)."
+        )
+        yield "not compared", text
+    if findings.tails:
+        several = "; ".join(_of_tail(findings.facts, one) for one in findings.tails[:_MANY])
+        yield "not compared", f"No verdict on what is newer: {several}."
+    if findings.unlooked:
+        text = (
+            f"No verdict on rows that servers overwrite in turns for {', '.join(findings.unlooked)}: without "
+            "binlog_row_metadata = FULL the log does not tell the keys of tables."
+        )
+        yield "not compared", text
     if findings.undecided:
         what = many(findings.undecided, "repeated transaction")
         text = f"No loop for certain, but {what} that the logs do not identify as a loop or as genuine."
         yield "undecidable", text
+
+
+def _of_tail(facts: Facts, tail: Tail) -> str:
+    source = facts.source(tail.reference)
+    ends = max((one.last_time or 0 for one in facts.streams if one.source == tail.member), default=0)
+    why = (
+        f"it was read only to {_time(ends)}"
+        if ends < tail.since
+        else "replication to it stopped then, or lags"
+    )
+    return (
+        f"the log of {tail.member} has nothing of the {many(tail.transactions, 'transaction')} that {source} "
+        f"wrote since {_time(tail.since)}: {why}"
+    )
 
 
 def summary(job: Job, findings: Findings) -> dict[str, Any]:
@@ -93,6 +145,7 @@ def summary(job: Job, findings: Findings) -> dict[str, Any]:
         "verdict_text": text,
         "transactions": findings.transactions,
         "transactions_compared": findings.compared,
+        "transactions_in_several_logs": findings.common,
         "incidents_total": len(findings.incidents),
         "undecidable_total": findings.undecided,
         "incidents": [

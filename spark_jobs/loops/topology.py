@@ -71,6 +71,12 @@ def infer(members: Sequence[str], reach: Iterable[tuple[str, str]], passages: Se
     return Topology(members, list(dict.fromkeys(edges)), rings, sure, reached)
 
 
+def in_rings(members: Sequence[str], reach: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the members that are in rings; ``reach`` is as for :func:`infer`."""
+    groups = _groups(members, _closure(members, reach))
+    return {member for group in groups if len(group) > 1 for member in group}
+
+
 def _closure(members: Sequence[str], reach: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     reached = {member: {member} for member in members}
     for start, end in reach:

@@ -159,7 +159,7 @@ class Window:
         """Take a row of the table ``transactions``."""
         self.totals.transactions += 1
         self.totals.rollbacks += row["ends"] == "rollback"
-        if row["immediate_commit_us"] is not None:
+        if row["original_commit_us"] is not None:
             lag = Lag()
             lag.take(row["immediate_commit_us"] - row["original_commit_us"])
             self._add_lag(row["server_id"], lag)

@@ -71,9 +71,21 @@ class Server:
 
     def write(self, time: int, text: str, *, origin: int | None = None, **more: Any) -> Change:
         """Execute a client's transaction; with ``origin`` as a session with another server_id does."""
+        if self._dates:
+            more = {"committed_us": time * 1_000_000, **more}
         change = Change(self.server_id if origin is None else origin, time, text, **more)
         self._append(change, 0)
         return change
+
+    @property
+    def _dates(self) -> bool:
+        return self.version.startswith("8")
+
+    def take_id(self, server_id: int, time: int) -> None:
+        """Change the server's id and begin another log file."""
+        self.server_id, self.started = server_id, time
+        self.log.next_file()
+        self._describe()
 
     def pull(self, most: int | None = None) -> int:
         """Take what is new at the servers upstream, of each ``most`` transactions; return how many."""
@@ -100,8 +112,8 @@ class Server:
         more = {"server_id": change.origin, "timestamp": change.time}
         if change.seq_no is not None:
             self.log.add(MariadbGtidEvent(change.seq_no, 0, 0), **more)
-        elif change.committed_us is not None:
-            times = change.committed_us + HOP_US * hops, change.committed_us
+        elif self._dates:  # of one that an older server wrote, it does not know the time
+            times = (change.committed_us or change.time * 1_000_000) + HOP_US * hops, change.committed_us or 0
             self.log.add(AnonymousGtidLogEvent(1, bytes(16), 0, 2, 0, 1, *times, 100, 80000), **more)
         self._body(change, more)
 

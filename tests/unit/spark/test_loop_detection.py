@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.laps import with_clocks
-from spark_jobs.loops.report import Findings, verdict
+from spark_jobs.loops.report import Findings, _doubts, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.logs import lines_of, records_of
 from tests.unit.spark.members import Server, look, ring, settle, traffic
@@ -35,10 +35,14 @@ def by_origin(findings: Findings) -> list[Incident]:
 
 def test_what_is_healthy_is_silent(spark: SparkSession) -> None:
     servers, others, two = under_traps(), that_begin_later_or_end_earlier(), that_overwrite_in_turns()
-    findings = look(spark, [*servers, *others, *two], cuts=3)
+    findings = look(spark, [*servers, *others, *two, *that_changed_their_ids()], cuts=3)
     assert findings.incidents == []
     assert findings.undecided == 0
     assert verdict(findings)[0] == "healthy"
+    assert verdict(findings)[1] == (
+        "No loop: 201 different transactions are in the logs of several of 11 members, none is missing or "
+        "twice. In one log only, where nothing tells that they should be elsewhere: 4."
+    )
     assert verdict(replace(findings, unread=2))[:2] == (
         "doubt", "Nothing circulates in what could be read, but 2 records could not."
     )  # fmt: skip
@@ -59,6 +63,26 @@ def under_traps() -> Sequence[Server]:
         east.write(900, "heartbeat", thread_id=9)
         east.write(900, "INSERT INTO log VALUES (1, 'replayed')", statement=True, thread_id=second)
         traffic(servers, second, 1)
+    settle(servers)
+    return servers
+
+
+def that_changed_their_ids() -> Sequence[Server]:
+    """One takes another id and its old one again; one takes the id that another had before."""
+    servers = three(tens="6")
+    north, east, south = servers
+    for time, server, server_id in [
+        (1110, north, 97),
+        (1120, north, 61),
+        (1130, east, 98),
+        (1140, south, 62),
+    ]:
+        traffic(servers, time - 8)
+        for _ in range(3):
+            server.write(time - 1, "same")
+        settle(servers)
+        server.take_id(server_id, time)
+    traffic(servers, 1142)
     settle(servers)
     return servers
 
@@ -94,15 +118,24 @@ def test_what_circulates(spark: SparkSession) -> None:
     settle(changes)
     north.write(1110, "on its way")
     east.pull()
-    north.server_id = 31
-    north.log.next_file()
-    north._describe()
+    north.take_id(31, 1110)
     for second in range(1111, 1116):
         traffic(changes, second, 1)
+
+    mixed = three(tens="3")  # while it is upgraded
+    mixed[1].version = mixed[2].version = "8.0.30"
+    for server in mixed[1:]:
+        server.take_id(server.server_id, 1001)
+    traffic(mixed)
+    mixed[0].write(1106, "loops", origin=93)
+    for second in range(1107, 1112):
+        traffic(mixed, second, 1)
 
     findings = look(spark, [*rows, *statements, *changes], cuts=3)
     assert verdict(findings) == ("incidents", "3 incidents: loop.", "bad")
     changed, orphan, timed = by_origin(findings)
+    upgraded = only(look(spark, mixed))
+    assert (upgraded.kind, upgraded.origins, upgraded.laps) == ("loop", [93], orphan.laps)
     assert {one.kind for one in findings.incidents} == {"loop"}
 
     assert (orphan.origins, orphan.path) == ([97], ["north", "east", "south"])
@@ -131,14 +164,24 @@ def test_what_circulates(spark: SparkSession) -> None:
 
 def test_the_clock_around_a_repeat(spark: SparkSession) -> None:
     """No window ends with the log: Spark would read such a one to its end for each row."""
+    times = [
+        (0, "a", 1, 10, 0),
+        (0, "x", 1, 10, 1),
+        (0, "b", 2, 12, 2),
+        (0, "x", 1, 10, 3),
+        (0, "c", 1, 17, 4),
+    ]
+    absurd = {1: 4_102_444_800, 3: 5}  # sessions that have set their TIMESTAMP
+    for offset, time in enumerate([1000, 1000, 1003, 1003, 1010, 1011, 1012]):
+        times.append((1, f"at {offset}", 1, absurd.get(offset, time), 2 * offset))
+    times.append((1, "x", 1, 1000, 7))
     signed = spark.createDataFrame(
-        [(0, "a", 1, 10, 0), (0, "x", 1, 10, 1), (0, "b", 2, 12, 2), (0, "x", 1, 10, 3), (0, "c", 1, 17, 4)],
-        "stream int, signature string, server_id int, dated long, first_offset long",
+        times, "stream int, signature string, server_id int, dated long, first_offset long"
     )
     repeated = signed.where("signature = 'x'").withColumn("nth", sf.col("first_offset") / 2 + 0.5)
     timed = with_clocks(repeated, signed)
-    found = timed.orderBy("first_offset").select("clock", "own_clock", "next_clock").collect()
-    assert [tuple(row) for row in found] == [(10, 10, 12), (12, 10, 17)]
+    found = timed.orderBy("stream", "first_offset").select("clock", "own_clock", "next_clock").collect()
+    assert [tuple(row) for row in found] == [(10, 10, 12), (12, 10, 17), (1003, 1003, 1010)]
     assert "unboundedfollowing" not in timed._jdf.queryExecution().analyzed().toString()
 
 
@@ -298,6 +341,7 @@ def test_one_log_alone_decides_what_it_can(spark: SparkSession) -> None:
     for second in range(1100, 1106):
         servers[0].write(second, f"other {second}")
         servers[0].write(900, "heartbeat of south", origin=3)
+        servers[0].write(900, "heartbeat of east, which writes nothing else", origin=2)
         servers[0].write(second, f"south {second}", origin=3)
     findings = look(spark, servers[:1])
     assert findings.incidents == []
@@ -320,11 +364,46 @@ def test_never_green_on_nothing(
     assert (verdict(findings)[0], verdict(findings)[2]) == (word, "doubt")
 
 
-def overwrite(servers: Sequence[Server], origin: int, time: int, key: int, before: str, after: str) -> None:
-    """Let a server update a row of a table with a key, and all others apply that."""
+def test_never_green_on_what_was_not_compared(spark: SparkSession) -> None:
+    """An id that is not known; replication that has stopped, or a log that was not read to its end."""
+    nameless = three()
+    stopped = ring(Server("left", 11), Server("right", 12))
+    ends = ring(Server("new", 21), Server("old", 22))
+    for servers in (nameless, stopped, ends):
+        traffic(servers)
+        settle(servers)
+    nameless[0].log.records = nameless[0].log.records[1:]
+    for second in range(1200, 1600, 100):
+        for server in (*stopped, ends[0]):
+            server.write(second, f"{server.name} {second}")
+    findings = look(spark, [*nameless, *stopped, *ends])
+    assert findings.incidents == []
+    assert verdict(findings)[0] == "not compared"
+    unknown, newer = [text for _, text in _doubts(findings)]
+    assert "the server id of north is not known" in unknown
+    since = "since 1970-01-01 00:20:00 UTC"
+    stopped_then = "replication to it stopped then, or lags"
+    assert newer == (
+        "No verdict on what is newer: the log of right has nothing of the 4 transactions that left wrote "
+        f"{since}: {stopped_then}; the log of left has nothing of the 4 transactions that right wrote "
+        f"{since}: {stopped_then}; the log of old has nothing of the 4 transactions that new wrote "
+        f"{since}: it was read only to 1970-01-01 00:18:25 UTC."
+    )
+
+
+def overwrite(
+    servers: Sequence[Server],
+    origin: int,
+    time: int,
+    key: int,
+    before: str,
+    after: str,
+    table: str = "keyed",
+) -> None:
+    """Let a server update a row of a table, by default of one with a key, and all others apply that."""
     images = (key, before.encode()), (key, after.encode())
     for server in servers:
-        server.log.change("keyed", "update", images, server_id=origin, timestamp=time)
+        server.log.change(table, "update", images, server_id=origin, timestamp=time)
 
 
 def that_overwrite_in_turns() -> Sequence[Server]:
@@ -344,6 +423,7 @@ def that_raise_a_counter_in_turns() -> Sequence[Server]:
     for second in range(6):
         for key in (5, 6):
             overwrite(servers, second % 2 + 53, 1100 + second, key, f"{second}", f"{second + 1}")
+        overwrite(servers, second % 2 + 53, 1100 + second, 5, f"{second}", f"{second + 1}", table="log")
     return servers
 
 
@@ -361,6 +441,9 @@ def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
     )
     assert incident.evidence == ["the key 5: 7 times"]
     assert findings.incidents[0] is incident
+    assert findings.unlooked == ["shop.log"]
+    (unlooked,) = [text for _, text in _doubts(findings) if "overwrite in turns" in text]
+    assert unlooked.startswith("No verdict on rows that servers overwrite in turns for shop.log: without ")
     assert {key.partition(":")[0] for key in findings.keys[1]} == {"41", "42"}
     evidence = findings.tables["evidence"].where("incident = 1 and type = 'UPDATE_ROWS_EVENT'")
     assert evidence.count() == 8
