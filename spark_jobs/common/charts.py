@@ -7,6 +7,7 @@ classes ``axis`` and ``grid``; so a chart follows the page's light or dark schem
 
 import html
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,8 +44,20 @@ class Series:
     values: Sequence[int]
 
 
+_RIGHT_TO_LEFT: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
+_NAME: Final = re.compile(rf"[{_RIGHT_TO_LEFT}](?:[^\s.,:;()'\"&]| (?=[{_RIGHT_TO_LEFT}]))*")
+
+
 def escape(text: str) -> str:
-    """Write text from data into markup, without characters that affect its display."""
+    """Write text from data into markup, without characters that affect its display.
+
+    A name that is written from right to left is isolated, so that it does not reorder what is around it.
+    """
+    return _NAME.sub("\u2068\\g<0>\u2069", verbatim(text))
+
+
+def verbatim(text: str) -> str:
+    """Write what may be copied, such as a statement, into markup: nothing is added to it."""
     return html.escape(printable(text, lines=True))
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from spark_jobs.common.charts import count, escape, share, size
+from spark_jobs.common.charts import count, escape, share, size, verbatim
 
 GENERATOR: Final = '<meta name="generator" content="Millrace">'
 """The contents of the head of each page."""
 
 _FOLDER: Final = files("spark_jobs.common")
-_AT_DOT: Final = re.compile(r"(?<=\w)\.(?=[^\W\d])")
+_AT_DOT: Final = re.compile(r"(?<=[\w\u2069])\.(?=[^\W\d]|\u2068)")
 """Where a name of a table is broken, if it must be."""
 
 _STYLE: Final = (_FOLDER / "report.css").read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ class Code:
     def markup(self) -> str:
         """Write it into a page."""
         anywhere = any(len(run) > _LONG_RUN for run in _RUN.findall(self.text))
-        markup = escape(self.text)
+        markup = verbatim(self.text)
         if " " not in self.text:
             markup = _AT_COLON.sub(r"\g<0><wbr>", markup)
         named = ' class="long"' if anywhere else ""
@@ -175,11 +175,11 @@ class Report:
 
     def statement(self, text: str, sql: str) -> None:
         """Add statements to be run, under a line of text."""
-        self._parts.append(f'<p class="dim">{escape(text)}</p><pre><code>{escape(sql)}</code></pre>')
+        self._parts.append(f'<p class="dim">{escape(text)}</p><pre><code>{verbatim(sql)}</code></pre>')
 
     def keys(self, summary: str, keys: Sequence[str]) -> None:
         """Add a list of record keys under a line of text."""
-        lines = "<br>".join(f"<code>{escape(key)}</code>" for key in keys)
+        lines = "<br>".join(f"<code>{verbatim(key)}</code>" for key in keys)
         self._parts.append(f"<details><summary>{escape(summary)}</summary><p>{lines}</p></details>")
 
     def html(self, footer: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-from spark_jobs.common.charts import SERIES_COLOURS, Series, ranked
+from spark_jobs.common.charts import SERIES_COLOURS, Series, columns, ranked
 from spark_jobs.common.report import Bytes, Code, Report, Share
 
 VOID = {"wbr", "meta", "br", "img", "link", "input", "hr"}
@@ -130,6 +130,36 @@ def test_nothing_in_data_acts_on_whoever_shows_the_page() -> None:
     page.encode()
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", page) == []
     assert page.count(r"x\x1b[2J\x9b\u202e\xff") >= 6
+
+
+def test_names_from_right_to_left_do_not_reorder_what_is_around_them() -> None:
+    table = "שלג.בגד"
+    isolated = "\u2068שלג\u2069.\u2068בגד\u2069"
+    sql = f"TRUNCATE TABLE {table};"
+    report = Report(table, [table])
+    report.verdict(f"{table} 3", "bad")
+    report.notice(table)
+    report.tiles([(table, table)])
+    report.points([("bad", f"server-{table}'s 5 rows, and مخزن 7 of صف بعد صف-2, {table}")])
+    report.facts([("tables", f"{table}, {table} → {table}")])
+    report.chart(columns(table, [0], 1, [Series(table, [7])]))
+    report.statement(f"On {table}: 3 rows", sql)
+    report.keys("keys", [table])
+    report.table([table], [[table], [Code(table)]])
+    page = report.html(table)
+    assert f">{isolated} 3<" in page
+    assert (
+        f"server-{isolated}&#x27;s 5 rows, and \u2068مخزن\u2069 7 of \u2068صف بعد صف-2\u2069, {isolated}<"
+        in page
+    )
+    assert f"{isolated}, {isolated} → {isolated}<" in page
+    assert f"00:00:00, 1 s: {isolated} 7</title>" in page
+    assert isolated.replace(".", ".<wbr>") in page
+    assert f">On {isolated}: 3 rows<" in page
+    # What is copied has nothing that one does not see.
+    assert f"<code>{sql}</code>" in page
+    assert page.count(f"<code>{table}</code>") == 2
+    assert page.count(table) == 3
 
 
 def test_a_table_of_nothing_is_none() -> None:
