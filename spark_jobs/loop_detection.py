@@ -105,7 +105,8 @@ def investigate(
         present = persisted(presence(signed))
     with steps.step("repeats judged"):
         common = pairs(present).collect()
-        counts = {(row.stream, row.server_id): row["count"] for row in _counts(signed).collect()}
+        counted = _counts(signed).collect()
+        counts = {(row.stream, row.server_id): row.transactions for row in counted}
         shared = shared_ids(streams, {(r.reference, r.member, r.origin) for r in common}, counts)
         suspected = persisted(suspects(present, _owners(streams, shared)))
         reach = _reach(streams, common)
@@ -133,6 +134,7 @@ def investigate(
             written_at=_written_at(suspected, streams),
             tables=_tables(signed),
             counts=counts,
+            spans={(row.stream, row.server_id): (row.since, row.until) for row in counted},
         )
         incidents = find_incidents(facts)
         selectable = _selectable(judged, absent, signed)
@@ -226,7 +228,9 @@ def _repeats(judged: DataFrame) -> list[Repeat]:
 
 
 def _counts(signed: DataFrame) -> DataFrame:
-    return signed.groupBy("stream", "server_id").count()
+    return signed.groupBy("stream", "server_id").agg(
+        sf.count("*").alias("transactions"), sf.min("dated").alias("since"), sf.max("dated_to").alias("until")
+    )
 
 
 def _absent(
@@ -256,7 +260,7 @@ def _absent(
     )
     proven = persisted(_proven(narrowed.where(inside).drop("ahead"), streams))
     turned = [
-        Turned(row.origin, row.reference, row.member, row.turned, row.since)
+        Turned(row.origin, row.reference, row.member, row.turned, row.since, row.until)
         for row in sorted(order)
         if row.turned and (row.reference, row.member, row.origin) in own
     ]

@@ -81,6 +81,7 @@ class Turned:
     stream: int
     transactions: int
     since: int | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Facts:
 
     ``passed`` are the streams through which repeated transactions of an origin went, ``written_at`` those
     that committed them first, ``tables`` what each stream has changes of, ``counts`` how many transactions a
-    stream has of an origin.
+    stream has of an origin, ``spans`` the first and the last time of these.
     """
 
     streams: Sequence[Stream]
@@ -104,6 +105,7 @@ class Facts:
     written_at: Mapping[int, frozenset[int]] = field(default_factory=dict)
     tables: Mapping[int, frozenset[str]] = field(default_factory=dict)
     counts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    spans: Mapping[tuple[int, int], tuple[int | None, int | None]] = field(default_factory=dict)
 
     def source(self, stream: int) -> str:
         """Return the member of a stream."""
@@ -671,6 +673,7 @@ def _turned(facts: Facts) -> Iterator[Incident]:
             [one.origin for one in found],
             [member],
             since=_least(one.since for one in found),
+            until=_most(one.until for one in found),
             transactions=transactions,
             evidence=[
                 f"{one.transactions:,} of server {one.origin}, by the log of {facts.source(one.reference)}"
@@ -712,6 +715,7 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
         streams = [number for number, of in facts.counts if of == origin]
         transactions = max(facts.counts[number, origin] for number in streams)
         members = facts.sources(streams)
+        spans = [facts.spans[number, origin] for number in streams if (number, origin) in facts.spans]
         yield Incident(
             "unknown origin",
             WARNING,
@@ -720,6 +724,8 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
             "transit.",
             [origin],
             members,
+            since=_least(since for since, _ in spans),
+            until=_most(until for _, until in spans),
             transactions=transactions,
             selects=[("origin", origin, number) for number in streams],
         )

@@ -484,7 +484,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
     """Return how the order of two logs differs for an origin; ``triples`` are reference, member and origin.
 
     ``ahead`` is by how many offsets of the reference the member had gone on before one arrived, ``turned``
-    how many arrived so, ``since`` the time of the first of them.
+    how many arrived so, ``since`` and ``until`` the times of the first and the last of them.
     """
     wanted = list(triples)
     if not wanted:
@@ -507,6 +507,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
             sf.max("ahead").alias("ahead"),
             sf.count_if(sf.col("ahead") > 0).alias("turned"),
             sf.min(sf.when(sf.col("ahead") > 0, sf.col("dated"))).alias("since"),
+            sf.max(sf.when(sf.col("ahead") > 0, sf.col("dated"))).alias("until"),
             sf.count("*").alias("common"),
         )
         .collect()

@@ -44,6 +44,11 @@ def loop(number: int, **more: Any) -> Repeat:
     return Repeat("repeated", 99, number, **values)
 
 
+def incident(**more: Any) -> Incident:
+    (found,) = find_incidents(facts(**more))
+    return found
+
+
 def passage(origin: str, **places: tuple[int, int | None]) -> Passage:
     return Passage(origin, places)
 
@@ -190,6 +195,13 @@ def test_statements_are_as_the_version_wants_them(version: str, statement: str) 
     assert found.statements[0].sql == statement
     assert found.statements[1].sql.startswith("SET GLOBAL server_id = 99;")
     assert found.statements[1].sql.endswith("SET GLOBAL server_id = 1;")
+
+
+def test_an_origin_that_was_not_named_has_a_time() -> None:
+    counts = {(0, 1): 9, (0, 7): 2, (1, 7): 1}
+    spans = {(0, 1): (900, 2000), (0, 7): (1000, 1010), (1, 7): (None, 1020)}
+    found = incident(servers=[1, 2, 3], counts=counts, spans=spans)
+    assert (found.kind, found.origins, found.since, found.until) == ("unknown origin", [7], 1000, 1020)
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,7 @@ def test_whose_ids_are_those_of_others(spark: SparkSession) -> None:
     assert "Another server writes with the id of north2, 21" in member.what
     assert member.transactions >= 6
     assert (unknown.kind, unknown.origins) == ("unknown origin", [77])
+    assert (unknown.since, unknown.until) == (1109, 1109)
 
 
 def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
@@ -284,6 +285,7 @@ def test_members_that_were_restored_and_one_that_applies_in_another_order(spark:
     assert "it has what it wrote before and after them, and nothing in between" in has.what
 
     assert (order.kind, order.origins, order.severity) == ("another order", [21], "doubt")
+    assert (order.since, order.until) == (1103, 1103)
 
 
 def that_skips_what_it_wrote() -> Sequence[Server]:
