@@ -396,23 +396,20 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
 
 
 def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statement]:
-    member = members[0]
-    stream = facts.stream_of(member)
-    dialect = _Dialect.of(stream)
-    own = stream.own[-1] if stream.own else None
-    back = f"{own}" if own is not None else "its own id"
-    ignored = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ({origin});\n{dialect.start};"
+    # At a member with one connection that need not be named.
+    member = min(members, key=lambda one: len(facts.topology.upstream(one)) > 1)
+    own = facts.stream_of(member).own
+    back = f"{own[-1]}" if own else "its own id"
     adopted = (
         f"SET GLOBAL server_id = {origin};\n-- until nothing circulates any more, then\n"
         f"SET GLOBAL server_id = {back};"
     )
+    why = (
+        f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
+        "replaces an earlier one; repeat those ids."
+    )
     return [
-        Statement(
-            member,
-            ignored,
-            f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
-            "replaces an earlier one; repeat those ids.",
-        ),
+        _change(facts, member, f"IGNORE_SERVER_IDS = ({origin})", why, members),
         Statement(
             member,
             adopted,
@@ -468,14 +465,14 @@ def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator
 def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
     dialect = _Dialect.of(facts.stream_of(member))
     way = ways[-1] if ways else "the second path"
-    ids = ", ".join(map(str, origins))
-    sql = dialect.of_channel(way, f"IGNORE_SERVER_IDS = ({ids})")
-    made = [Statement(member, sql, f"makes {member} receive them by one path only, not through {way}.")]
+    sql = dialect.changed(f"IGNORE_SERVER_IDS = ({', '.join(map(str, origins))})", named=True)
+    why = f"makes {member} receive them by one path only, not through {way}."
+    made = [Statement(member, sql, f"{why} {_connection(facts, member, ways[-1:])}")]
     if dialect.mariadb:
         made.append(
             Statement(
                 member,
-                "SET GLOBAL gtid_ignore_duplicates = ON;",
+                dialect.stopped("SET GLOBAL gtid_ignore_duplicates = ON"),
                 "applies each GTID once, by whatever path it arrives; all connections of the member must use "
                 "GTIDs.",
             )
@@ -601,9 +598,18 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
     incident = _of_absences(
         facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
     )
-    dialect = _Dialect.of(facts.stream_of(member))
-    incident.statements = [*incident.statements, Statement(member, dialect.again, _AGAIN)]
+    there = [number for one in lost for number in one.references]
+    incident.statements = [*incident.statements, _again(facts, member, there)]
     return incident
+
+
+def _again(facts: Facts, member: str, references: Iterable[int]) -> Statement:
+    """Let a member receive again what it has lost; ``references`` are the streams that have it."""
+    dialect = _Dialect.of(facts.stream_of(member))
+    if dialect.mariadb:
+        return Statement(member, dialect.stopped("SET GLOBAL gtid_slave_pos = '…'"), _AGAIN)
+    setting = f"{dialect.source}_LOG_FILE = '…', {dialect.source}_LOG_POS = …"
+    return _change(facts, member, setting, _AGAIN, facts.sources(references))
 
 
 _NOT_ARRIVED: Final = {
@@ -637,8 +643,9 @@ def _lacking(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
         ),
     ]
     if not filtered:
-        sql = f"{dialect.stop};\n{dialect.change} IGNORE_SERVER_IDS = ();\n{dialect.start};"
-        statements.append(Statement(first, sql, f"if server {origin} is ignored there by mistake."))
+        why = f"if server {origin} is ignored there by mistake."
+        there = facts.sources(number for one in lost for number in one.references)
+        statements.append(_change(facts, first, "IGNORE_SERVER_IDS = ()", why, there))
     return Incident(
         *(("filtered", DOUBT) if filtered else ("missing", WARNING)),
         f"{_lost_at(facts, lost)} They are of server {origin}. {how}",
@@ -665,11 +672,12 @@ def _turned(facts: Facts) -> Iterator[Incident]:
         member = facts.source(stream)
         dialect = _Dialect.of(facts.streams[stream])
         transactions = sum(one.transactions for one in found)
+        how, why = _MARIADB_ORDER if dialect.mariadb else _MYSQL_ORDER
         yield Incident(
             "another order",
             DOUBT,
             f"{member} has {transactions:,} transactions of {_servers([o.origin for o in found])} not in "
-            "commit order: it applies them in parallel without preserving the order.",
+            f"commit order: it applies {how}.",
             [one.origin for one in found],
             [member],
             since=_least(one.since for one in found),
@@ -679,8 +687,19 @@ def _turned(facts: Facts) -> Iterator[Incident]:
                 f"{one.transactions:,} of server {one.origin}, by the log of {facts.source(one.reference)}"
                 for one in found
             ],
-            statements=[Statement(member, dialect.keep_order, "preserves the order of commits.")],
+            statements=[Statement(member, dialect.keep_order, why)],
         )
+
+
+_MYSQL_ORDER: Final = "them in parallel without preserving the order", "preserves the order of commits."
+_MARIADB_ORDER: Final = (
+    "transactions of several GTID domains (of sessions that set gtid_domain_id) or connections in parallel",
+    (
+        "applies them one after another. MariaDB preserves the order within a GTID domain, in every "
+        "slave_parallel_mode, and not between domains or connections: to apply in parallel, write with one "
+        "gtid_domain_id."
+    ),
+)
 
 
 def _contested(facts: Facts) -> Iterator[Incident]:
@@ -731,7 +750,25 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
         )
 
 
-# -- words --------------------------------------------------------------------------------------------
+# -- statements and words -----------------------------------------------------------------------------
+
+
+def _change(facts: Facts, member: str, setting: str, why: str, ways: Iterable[str]) -> Statement:
+    """Change the replication of a member; if it has several connections, of that from one of ``ways``."""
+    upstream = facts.topology.upstream(member)
+    sql = _Dialect.of(facts.stream_of(member)).changed(setting, named=len(upstream) > 1)
+    if len(upstream) > 1:
+        why += f" {_connection(facts, member, [way for way in upstream if way in ways])}"
+    return Statement(member, sql, why)
+
+
+def _connection(facts: Facts, member: str, ways: Sequence[str]) -> str:
+    """Say which connection of a member stands for … in a statement: the logs do not tell its name."""
+    dialect = _Dialect.of(facts.stream_of(member))
+    ids = dict.fromkeys(str(own[-1]) for own in (facts.stream_of(way).own for way in ways) if own)
+    whose = f"is {' or '.join(ids)}" if ids else "is that of the server on this path"
+    name = "Connection_name" if dialect.mariadb else "Channel_Name"
+    return f"The {name} … is that whose {dialect.source.capitalize()}_Server_Id in {dialect.show} {whose}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -753,15 +790,17 @@ class _Dialect:
 
     @property
     def stop(self) -> str:
+        if self.mariadb:
+            return "STOP ALL SLAVES"
         return "STOP REPLICA" if self._replica else "STOP SLAVE"
 
     @property
     def start(self) -> str:
-        return "START REPLICA" if self._replica else "START SLAVE"
+        return self.stop.replace("STOP", "START")
 
     @property
-    def change(self) -> str:
-        return "CHANGE REPLICATION SOURCE TO" if self._replica else "CHANGE MASTER TO"
+    def source(self) -> str:
+        return "SOURCE" if self._replica else "MASTER"
 
     @property
     def show(self) -> str:
@@ -780,25 +819,25 @@ class _Dialect:
     @property
     def keep_order(self) -> str:
         if self.mariadb:
-            return "SET GLOBAL slave_parallel_mode = 'optimistic';"
+            return self.stopped("SET GLOBAL slave_parallel_threads = 0")
         name = "replica" if self.version >= (8, 0, 26) else "slave"
-        return f"{self.stop};\nSET GLOBAL {name}_preserve_commit_order = ON;\n{self.start};"
+        wanted = [f"SET GLOBAL {name}_preserve_commit_order = ON"]
+        if self.version < (8, 0, 27):
+            wanted.insert(0, f"SET GLOBAL {name}_parallel_type = 'LOGICAL_CLOCK'")
+        return self.stopped(*wanted)
 
-    @property
-    def again(self) -> str:
-        if self.mariadb:
-            return f"{self.stop};\nSET GLOBAL gtid_slave_pos = '…';\n{self.start};"
-        if self._replica:
-            return f"{self.stop};\n{self.change} SOURCE_LOG_FILE = '…', SOURCE_LOG_POS = …;\n{self.start};"
-        return f"{self.stop};\n{self.change} MASTER_LOG_FILE = '…', MASTER_LOG_POS = …;\n{self.start};"
+    def stopped(self, *statements: str) -> str:
+        """Write statements that are refused while replication runs."""
+        return "".join(f"{one};\n" for one in (self.stop, *statements)) + f"{self.start};"
 
-    def of_channel(self, channel: str, setting: str) -> str:
-        """Write a change of one of several connections."""
-        name = channel.replace("'", "''")
+    def changed(self, setting: str, *, named: bool) -> str:
+        """Write a change of the connection, with ``named`` of one of several."""
         if self.mariadb:
-            return f"STOP SLAVE '{name}';\nCHANGE MASTER '{name}' TO {setting};\nSTART SLAVE '{name}';"
-        of = f" FOR CHANNEL '{name}'"
-        return f"{self.stop}{of};\n{self.change} {setting}{of};\n{self.start}{of};"
+            one = " '…'" if named else ""
+            return f"STOP SLAVE{one};\nCHANGE MASTER{one} TO {setting};\nSTART SLAVE{one};"
+        of = " FOR CHANNEL '…'" if named else ""
+        change = "CHANGE REPLICATION SOURCE TO" if self._replica else "CHANGE MASTER TO"
+        return f"{self.stop}{of};\n{change} {setting}{of};\n{self.start}{of};"
 
 
 def _and(names: Sequence[str]) -> str:

@@ -135,6 +135,12 @@ def start(servers: Sequence[Server]) -> None:
         server.execute("START SLAVE")
 
 
+def follow(server: Server, statement: dict[str, Any], connection: str = "") -> None:
+    """Run on a server what is advised, on one of its connections if that leaves open which."""
+    for sql in statement["sql"].removesuffix(";").split(";\n"):
+        server.execute(sql.replace("…", connection))
+
+
 def set_format(servers: Sequence[Server], binlog_format: str) -> None:
     """Change the format, for which replication must be stopped."""
     for server in servers:
@@ -185,6 +191,13 @@ def check_the_loop(
     return incident
 
 
+def check_that_nothing_circulates(server: Server, text: str) -> None:
+    count = "SELECT COUNT(*) FROM ring.log WHERE text = %s"
+    before = server.query(count, [text])
+    time.sleep(2)
+    assert server.query(count, [text]) == before
+
+
 @pytest.mark.slow
 def test_mariadb(world: JobWorld, mariadb_ring: list[Server]) -> None:
     servers = mariadb_ring
@@ -202,13 +215,10 @@ def test_mariadb(world: JobWorld, mariadb_ring: list[Server]) -> None:
     assert incident["lap_ms_at_most"] is not None
     assert incident["going"] is False
     # The statement that is advised stops it.
-    for statement in incident["statements"][0]["sql"].split(";\n"):
-        servers[0].execute(statement.rstrip(";"))
+    follow(servers[0], incident["statements"][0])
     start(servers[1:])
     wait_for_rows(servers[0], "after", 3)
-    before = servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'")
-    time.sleep(2)
-    assert servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = 'loops'") == before
+    check_that_nothing_circulates(servers[0], "loops")
 
 
 @pytest.mark.parametrize("binlog_format", ["ROW", pytest.param("STATEMENT", marks=pytest.mark.slow)])
@@ -247,8 +257,18 @@ def test_mysql_without_gtids(
     assert alert.items() >= {name: incident[name] for name in ("kind", "what", "laps", "path")}.items()
     assert "wrote it with an id that it no longer has" in incident["what"]
     assert "the same original commit time, later commits" in " ".join(incident["evidence"])
-    servers[0].execute("STOP SLAVE", f"CHANGE MASTER TO IGNORE_SERVER_IDS = ({ORPHAN})")
+    # Both statements that are advised can be run; the second, which takes the orphan's id, stops it.
     start(servers)
+    (seen,) = servers[0].query("SELECT COUNT(*) FROM ring.log WHERE text = %s", [text])
+    wait_for_rows(servers[0], text, seen[0] + 3)
+    ignoring, adopting = incident["statements"]
+    adopted, restored = adopting["sql"].split(";\n", 1)
+    follow(servers[0], {"sql": adopted})
+    time.sleep(1)
+    follow(servers[0], {"sql": restored})
+    assert servers[0].query("SELECT @@GLOBAL.server_id") == [(1,)]
+    check_that_nothing_circulates(servers[0], text)
+    follow(servers[0], ignoring)
 
 
 def restore(

@@ -1,5 +1,6 @@
 """Real topologies with a fault, and healthy ones, beside the rings of three in test_loop_detection."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.live.test_loop_detection import (
     Server,
     check_that_all_is_well,
     check_the_loop,
+    follow,
     honest_traffic,
     look,
     replicate,
@@ -56,14 +58,18 @@ def test_a_ring_of_four_with_one_id_twice(world: JobWorld) -> None:
             wait_for_rows(server, "after north", 1)
             wait_for_rows(server, "after south", 1)
         assert servers[3].query("SELECT COUNT(*) FROM ring.log WHERE text = 'east'") == [(0,)]
-        summary = look(world, servers, "four", names=FOUR)
-    (incident,) = summary["incidents"]
+        (incident,) = look(world, servers, "four", names=FOUR)["incidents"]
+        (statement,) = incident["statements"]
+        follow(servers[3], statement)
+        servers[3].execute("INSERT INTO ring.log VALUES ('unique', 1)")
+        wait_for_rows(servers[1], "unique", 1)
     assert (incident["kind"], incident["origins"]) == ("duplicate server id", [2])
     members = [f"{world.source}-{name}" for name in FOUR]
     assert incident["what"].startswith(f"{members[1]} and {members[3]} have the same server id, 2.")
     # Of east and west each the rows, and what it wrote last.
     assert "Missing: " + ", ".join(f"51 at {member}" for member in members) in incident["what"]
-    assert incident["statements"][0]["sql"].startswith("SET PERSIST server_id = 4;")
+    assert statement["member"] == members[3]
+    assert statement["sql"].startswith("SET PERSIST server_id = 4;")
 
 
 @pytest.mark.parametrize(
@@ -90,12 +96,20 @@ def test_a_diamond(world: JobWorld, make: Callable[[int], Server]) -> None:
             time.sleep(1.1)
         for name, times in (("top", 10), ("left", 5), ("right", 5)):
             wait_for_rows(bottom, name, times)
-        summary = look(world, servers, "diamond", names=names)
-    (incident,) = summary["incidents"]
+        (incident,) = look(world, servers, "diamond", names=names)["incidents"]
+        for statement in incident["statements"]:
+            follow(bottom, statement, "right")
+        top.execute("INSERT INTO ring.log VALUES ('once', 1)")
+        for server in (left, right):
+            wait_for_rows(server, "once", 1)
+            server.execute("INSERT INTO ring.log VALUES ('after', 1)")
+        wait_for_rows(bottom, "after", 2)
+        assert bottom.query("SELECT COUNT(*) FROM ring.log WHERE text = 'once'") == [(1,)]
     assert (incident["kind"], incident["origins"]) == ("delivered twice", [1])
     assert incident["members"] == [f"{world.source}-bottom"]
     assert incident["path"] == [f"{world.source}-{name}" for name in ("left", "right", "bottom")]
     assert incident["transactions"] == 5
+    assert re.search("_Server_Id in SHOW .* STATUS is 3", incident["statements"][0]["why"])
 
 
 def test_mysql_with_gtids(world: JobWorld) -> None:
@@ -120,7 +134,7 @@ def test_a_restored_member_that_gives_gtids_again(
         assert east.query("SELECT COUNT(*) FROM ring.log WHERE text = 'instead'") == [(0,)]
         (incident,) = look(world, servers, "restored")["incidents"]
         (statement,) = incident["statements"]
-        north.execute(statement["sql"].rstrip(";"))
+        follow(north, statement)
     assert (incident["kind"], incident["severity"]) == ("restored member", "critical")
     assert (incident["origins"], incident["transactions"]) == ([1], 5)
     assert incident["members"] == [f"{world.source}-{name}" for name in ("north", "east")]

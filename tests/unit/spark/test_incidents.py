@@ -9,7 +9,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from pyspark.sql import Row
 
-from spark_jobs.loops.incidents import Absence, Facts, Incident, Repeat, find_incidents, shared_ids
+from spark_jobs.loops.incidents import (
+    Absence,
+    Facts,
+    Incident,
+    Repeat,
+    Turned,
+    find_incidents,
+    shared_ids,
+)
 from spark_jobs.loops.presence import Stream as MemberStream
 from spark_jobs.loops.presence import executed_before
 from spark_jobs.loops.report import report
@@ -195,6 +203,115 @@ def test_statements_are_as_the_version_wants_them(version: str, statement: str) 
     assert found.statements[0].sql == statement
     assert found.statements[1].sql.startswith("SET GLOBAL server_id = 99;")
     assert found.statements[1].sql.endswith("SET GLOBAL server_id = 1;")
+
+
+CHANNEL = "The Channel_Name … is that whose Source_Server_Id in SHOW REPLICA STATUS is"
+
+
+def of_channel(setting: str) -> str:
+    of = "FOR CHANNEL '…'"
+    return f"STOP REPLICA {of};\nCHANGE REPLICATION SOURCE TO {setting} {of};\nSTART REPLICA {of};"
+
+
+def test_a_loop_is_stopped_at_a_member_with_one_connection() -> None:
+    """MySQL refuses a change without a channel where there are several, and the log does not tell them."""
+    ways = [("north", "east"), ("east", "south"), ("south", "north"), ("other", "north")]
+    topology = Topology([*NAMES, "other"], ways, [NAMES])
+    found = incident(topology=topology, repeats=[loop(0), loop(1)], passed={99: frozenset({0, 1, 2})})
+    assert (found.path, {one.member for one in found.statements}) == (NAMES, {"east"})
+    assert "CHANNEL" not in found.statements[0].sql
+
+    topology = Topology([*NAMES, "other"], [*ways, ("other", "east"), ("other", "south")], [NAMES])
+    found = incident(topology=topology, repeats=[loop(0), loop(1)], passed={99: frozenset({0, 1, 2})})
+    statement = found.statements[0]
+    assert (statement.member, statement.sql) == (
+        "north",
+        of_channel("IGNORE_SERVER_IDS = (99)"),
+    )
+    assert statement.why.endswith(f"repeat those ids. {CHANNEL} 3.")
+
+
+def test_other_changes_at_a_member_with_several_connections_name_one_too() -> None:
+    topology = Topology(NAMES, [("east", "north"), ("south", "north")])
+    lost = Absence("restored", 1, 0, [1, 2], 5, 1000, 1100)
+    _, again = incident(topology=topology, absences=[lost]).statements
+    assert again.sql == of_channel("SOURCE_LOG_FILE = '…', SOURCE_LOG_POS = …")
+    assert again.why.endswith(f"{CHANNEL} 2 or 3.")
+
+    lost = Absence("skipped", 3, 0, [2], 5, 1000, 1100)
+    _, ignored = incident(topology=topology, absences=[lost]).statements
+    assert ignored.sql == of_channel("IGNORE_SERVER_IDS = ()")
+    assert ignored.why == f"if server 3 is ignored there by mistake. {CHANNEL} 3."
+
+
+@pytest.mark.parametrize(
+    ("version", "statements", "why"),
+    [
+        (
+            "8.0.36",
+            [of_channel("IGNORE_SERVER_IDS = (4, 5)")],
+            f"{CHANNEL} 2.",
+        ),
+        (
+            "11.4.5-MariaDB-log",
+            [
+                "STOP SLAVE '…';\nCHANGE MASTER '…' TO IGNORE_SERVER_IDS = (4, 5);\nSTART SLAVE '…';",
+                "STOP ALL SLAVES;\nSET GLOBAL gtid_ignore_duplicates = ON;\nSTART ALL SLAVES;",
+            ],
+            "The Connection_name … is that whose Master_Server_Id in SHOW ALL SLAVES STATUS is 2.",
+        ),
+    ],
+)
+def test_what_is_delivered_twice_is_ignored_on_one_way(version: str, statements: list[str], why: str) -> None:
+    repeats = [
+        Repeat("repeated", origin, 2, transactions=7, occurrences=14, laps=1, since=1990) for origin in (4, 5)
+    ]
+    found = incident(
+        streams=[stream(n, version=version) for n in range(3)],
+        topology=Topology(
+            NAMES,
+            [("north", "south"), ("east", "south")],
+            reached={name: frozenset({name}) for name in NAMES},
+        ),
+        repeats=repeats,
+    )
+    assert (found.kind, found.path) == ("delivered twice", ["north", "east", "south"])
+    assert [one.sql for one in found.statements] == statements
+    assert found.statements[0].why == (f"makes south receive them by one path only, not through east. {why}")
+
+
+@pytest.mark.parametrize(
+    ("version", "statement", "cause"),
+    [
+        (
+            "8.0.15",
+            (
+                "STOP SLAVE;\nSET GLOBAL slave_parallel_type = 'LOGICAL_CLOCK';\n"
+                "SET GLOBAL slave_preserve_commit_order = ON;\nSTART SLAVE;"
+            ),
+            "it applies them in parallel without preserving the order.",
+        ),
+        (
+            "8.4.0",
+            "STOP REPLICA;\nSET GLOBAL replica_preserve_commit_order = ON;\nSTART REPLICA;",
+            "it applies them in parallel without preserving the order.",
+        ),
+        (
+            "11.4.5-MariaDB-log",
+            "STOP ALL SLAVES;\nSET GLOBAL slave_parallel_threads = 0;\nSTART ALL SLAVES;",
+            "(of sessions that set gtid_domain_id) or connections in parallel.",
+        ),
+    ],
+)
+def test_another_order_has_a_time_and_what_preserves_the_order(
+    version: str, statement: str, cause: str
+) -> None:
+    streams = [stream(n, version=version) for n in range(3)]
+    turned = [Turned(1, 0, 1, 4, 1000, 1010), Turned(3, 2, 1, 5, 900, 905)]
+    found = incident(streams=streams, turned=turned)
+    assert (found.kind, found.transactions, found.since, found.until) == ("another order", 9, 900, 1010)
+    assert [one.sql for one in found.statements] == [statement]
+    assert found.what.endswith(cause)
 
 
 def test_an_origin_that_was_not_named_has_a_time() -> None:
