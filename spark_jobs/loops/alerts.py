@@ -1,8 +1,9 @@
 """Incidents as records of the topic ``millrace.alerts``: each cause is reported once, until it recurs.
 
-The id of an incident consists of its cause: its kind, origins, members (of a loop: all sources) and rule. It
-is the same in every run that finds the incident, whatever part of the logs is read. An incident is reported
-again if it begins, in the input, after the end of the last report.
+The id of an incident consists of its cause: its kind, origins, members (of a loop: all sources) and rule; of
+a filter, whatever it has left out so far, of its kind and member. It is the same in every run that finds the
+incident, whatever part of the logs is read. An incident is reported again if it begins, in the input, after
+the end of the last report.
 """
 
 import hashlib
@@ -20,6 +21,8 @@ def alert_id(one: Incident, sources: Sequence[str]) -> str:
     rules = sorted({rule for rule, _, _ in one.selects})
     members = sources if one.kind == "loop" else one.members
     cause = [one.kind, sorted(one.origins), sorted(members), rules]
+    if one.kind == "filtered":  # at the first of its members
+        cause = [one.kind, one.members[0]]
     return hashlib.sha256(json.dumps(cause).encode()).hexdigest()[:16]
 
 

@@ -19,6 +19,7 @@ _SEVERITIES: Final = (CRITICAL, WARNING, DOUBT)
 _IN_FLIGHT_S: Final = 30
 """What a member lacks of its own from before its log may be in an older file: so long it is on its way."""
 _QUIET_S: Final = 2
+_TOUCHES_S: Final = 1
 _SEVERAL: Final = 3
 _TABLES: Final = 10
 
@@ -272,12 +273,18 @@ def _of_absences(
 
 
 def _lost_at(facts: Facts, lost: Sequence[Absence]) -> str:
-    sums: dict[str, int] = {}
-    for one in lost:
-        sums[facts.source(one.stream)] = sums.get(facts.source(one.stream), 0) + one.transactions
+    sums = _sums(facts, lost)
     if not sums:
         return "Nothing is missing yet in these logs."
     return "Missing: " + ", ".join(f"{number:,} at {member}" for member, number in sums.items()) + "."
+
+
+def _sums(facts: Facts, lost: Iterable[Absence]) -> dict[str, int]:
+    """Give how many transactions each member lacks."""
+    sums: dict[str, int] = {}
+    for one in lost:
+        sums[facts.source(one.stream)] = sums.get(facts.source(one.stream), 0) + one.transactions
+    return sums
 
 
 def _lost_line(facts: Facts, one: Absence) -> str:
@@ -544,16 +551,49 @@ def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | N
 
 
 def _missing(facts: Facts) -> Iterator[Incident]:
-    for rule in (RESTORED, *_NOT_ARRIVED):
-        by_cause: dict[tuple[int, str], list[Absence]] = {}
-        for one in facts.absences:
-            if one.rule == rule and one.origin not in facts.shared:
-                by_cause.setdefault((one.origin, _place(facts, one)), []).append(one)
-        for (origin, _), lost in sorted(by_cause.items()):
-            make = _restored if rule == RESTORED else _lacking
-            incident = make(facts, origin, lost)
+    by_origin: dict[tuple[str, str, int], list[Absence]] = {}
+    for one in facts.absences:
+        if one.rule in {RESTORED, *_NOT_ARRIVED} and one.origin not in facts.shared:
+            by_origin.setdefault((one.rule, _place(facts, one), one.origin), []).append(one)
+    filtered: dict[str, list[Absence]] = {}
+    missing: dict[tuple[str, str], list[list[Absence]]] = {}
+    for (rule, place, origin), lost in sorted(by_origin.items()):
+        if rule == RESTORED:
+            incident = _restored(facts, origin, lost)
             if incident is not None:
                 yield incident
+        elif _is_filtered(facts, place, lost):
+            filtered.setdefault(place, []).extend(lost)
+        else:
+            missing.setdefault((rule, place), []).append(lost)
+    for place, lost in filtered.items():
+        yield _lacking(facts, place, lost, filtered=True)
+    for (_, place), several in missing.items():
+        for lost in _by_time(several):
+            yield _lacking(facts, place, lost, filtered=False)
+
+
+def _is_filtered(facts: Facts, place: str, lost: Sequence[Absence]) -> bool:
+    """Tell whether all that got lost somewhere changes tables of which nothing is there."""
+    there = {t for one in facts.streams if one.source == place for t in facts.tables.get(one.number, ())}
+    tables = {table for one in lost for table in one.tables}
+    return bool(tables) and not tables & there
+
+
+def _by_time(several: Iterable[list[Absence]]) -> Iterator[list[Absence]]:
+    """Join what is missing of several origins where its times overlap or touch: it has one cause."""
+    joined: list[Absence] = []
+    for lost in sorted(several, key=_began):
+        if joined and _began(lost) > (_most(one.until for one in joined) or 0) + _TOUCHES_S:
+            yield joined
+            joined = []
+        joined = [*joined, *lost]
+    if joined:
+        yield joined
+
+
+def _began(lost: Iterable[Absence]) -> int:
+    return _least(one.since for one in lost) or 0
 
 
 _AGAIN: Final = (
@@ -613,48 +653,43 @@ def _again(facts: Facts, member: str, references: Iterable[int]) -> Statement:
 
 
 _NOT_ARRIVED: Final = {
-    SKIPPED: "Others of this origin, before and after them, have arrived.",
-    NEVER: "Nothing of this origin arrives, unlike other transactions of that log.",
+    SKIPPED: "Others of {}, before and after them, have arrived.",
+    NEVER: "Nothing of {} arrives, unlike other transactions of that log.",
 }
 
 
-def _lacking(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident:
+def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: bool) -> Incident:
+    """Make an incident of what one cause kept from arriving at a place, and so at the members after it."""
     members = facts.topology.path(facts.sources(one.stream for one in lost))
-    first = members[0] if not facts.topology.ring_of(members[0]) else _place(facts, lost[0])
-    tables = _tables(one.tables for one in lost)
-    strange = [
-        table for table in tables if all(table not in facts.tables.get(one.stream, ()) for one in lost)
-    ]
-    filtered = bool(tables) and len(strange) == len(tables)
-    how = _NOT_ARRIVED[lost[0].rule]
+    first = members.index(place)
+    origins = sorted({one.origin for one in lost})
+    how = _NOT_ARRIVED[lost[0].rule].format("this origin" if len(origins) == 1 else "these origins")
     if filtered:
         how = (
-            f"They change only tables of which {_and(members)} has no change at all: most likely a filter "
-            "leaves them out."
+            f"They change only tables of which {place} has no change at all: most likely a filter leaves "
+            "them out."
         )
-    transactions = max(one.transactions for one in lost)
-    dialect = _Dialect.of(facts.stream_of(first))
     statements = [
         Statement(
-            first,
-            f"{dialect.show};",
+            place,
+            f"{_Dialect.of(facts.stream_of(place)).show};",
             "shows whether filters, IGNORE_SERVER_IDS, skipped errors or a skip counter leave them out: see "
             "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids.",
         ),
     ]
     if not filtered:
-        why = f"if server {origin} is ignored there by mistake."
+        why = f"if {_servers(origins)} {'is' if len(origins) == 1 else 'are'} ignored there by mistake."
         there = facts.sources(number for one in lost for number in one.references)
-        statements.append(_change(facts, first, "IGNORE_SERVER_IDS = ()", why, there))
+        statements.append(_change(facts, place, "IGNORE_SERVER_IDS = ()", why, there))
     return Incident(
         *(("filtered", DOUBT) if filtered else ("missing", WARNING)),
-        f"{_lost_at(facts, lost)} They are of server {origin}. {how}",
-        [origin],
-        members,
+        f"{_lost_at(facts, lost)} They are of {_servers(origins)}. {how}",
+        origins,
+        [*members[first:], *members[:first]],
         since=_least(one.since for one in lost),
         until=_most(one.until for one in lost),
-        transactions=transactions,
-        tables=tables,
+        transactions=max(_sums(facts, lost).values()),
+        tables=_tables(one.tables for one in lost),
         evidence=[_lost_line(facts, one) for one in lost],
         statements=statements,
         selects=[one.select for one in lost],

@@ -75,6 +75,14 @@ def test_the_id_is_that_of_the_cause() -> None:
     assert alert_id(LOOP, ["west", "east"]) != alert_id(LOOP, SOURCES)
 
 
+def test_the_id_of_a_filter_is_that_of_its_place() -> None:
+    """Of further origins, and at further members, the same filter is seen later."""
+    one = replace(LOOP, kind="filtered", origins=[1], selects=[("skipped", 1, 1)])
+    later = replace(one, origins=[1, 2], members=["north", "west"], selects=[("never", 2, 1)])
+    assert len(told(one, later)) == 1
+    assert len(told(one, replace(one, members=["east", "north"]))) == 2
+
+
 @pytest.mark.parametrize(
     ("before", "since", "again"),
     [

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -31,7 +32,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 def stream(number: int, own: Sequence[int] = (), **more: Any) -> MemberStream:
     values: dict[str, Any] = {"version": "8.0.36", "last_time": 2000, **more}
-    name = values.pop("name", NAMES[number])
+    name = values.pop("name") if "name" in more else NAMES[number]
     return MemberStream(number, name, 0, own=own or (number + 1,), logs=frozenset({number}), **values)
 
 
@@ -174,6 +175,47 @@ def test_what_only_changes_tables_that_a_member_never_has_is_filtered() -> None:
     assert (found.kind, found.severity) == ("filtered", "doubt")
     (found,) = find_incidents(facts(absences=[lost], tables={1: frozenset({"shop.log", "shop.audit"})}))
     assert (found.kind, found.severity) == ("missing", "warning")
+
+
+def test_a_gap_or_a_filter_at_one_member_of_a_ring_is_one_incident() -> None:
+    """South lacks some of all others, and so do the members after it: of each origin up to its own."""
+    names = [*NAMES, "west"]
+    ring = Topology(names, [*pairwise([*names, "north"])], [names])
+    streams = [stream(n, name=name) for n, name in enumerate(names)]
+
+    def lost(*spans: tuple[int, int], rule: str = "skipped") -> list[Absence]:
+        where = [(1, [2, 3]), (2, [2, 3, 0]), (4, [2])]
+        return [
+            Absence(rule, origin, number, [1], 2 * origin, *span, ["shop.audit"])
+            for (origin, numbers), span in zip(where, spans, strict=True)
+            for number in numbers
+        ]
+
+    tables = {number: frozenset({"shop.audit"}) for number in range(4)}
+    absences = lost((1000, 1005), (1003, 1020), (1021, 1030))
+    found = incident(streams=streams, topology=ring, absences=absences, tables=tables)
+    assert (found.kind, found.origins, found.members) == ("missing", [1, 2, 4], ["south", "west", "north"])
+    assert found.what == (
+        "Missing: 14 at south, 6 at west, 4 at north. They are of servers 1, 2 and 4. Others of these "
+        "origins, before and after them, have arrived."
+    )
+    assert (found.since, found.until, found.transactions) == (1000, 1030, 14)
+    assert (found.tables, len(found.evidence)) == (["shop.audit"], 6)
+    assert {one.member for one in found.statements} == {"south"}
+    assert found.statements[1].why == "if servers 1, 2 and 4 are ignored there by mistake."
+    assert found.selects == [one.select for one in absences]
+
+    apart = lost((1000, 1005), (1007, 1020), (1021, 1030))
+    several = find_incidents(facts(streams=streams, topology=ring, absences=apart, tables=tables))
+    assert [one.origins for one in several] == [[2, 4], [1]]
+
+    # What leaves out a table does so for ever, and of origins that change nothing else all that they write.
+    tables[2] = frozenset({"shop.log"})
+    apart = [*apart[:5], *lost((0, 0), (0, 0), (1090, 1095), rule="never")[5:]]
+    found = incident(streams=streams, topology=ring, absences=apart, tables=tables)
+    assert (found.kind, found.origins, found.members) == ("filtered", [1, 2, 4], ["south", "west", "north"])
+    assert (found.since, found.until) == (1000, 1095)
+    assert "of which south has no change at all" in found.what
 
 
 def test_what_may_be_in_flight_is_no_incident_and_what_cannot_be_is_a_doubt() -> None:
