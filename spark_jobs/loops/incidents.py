@@ -4,7 +4,6 @@ An incident says what happened, since when, of which origin, at which members, a
 findings of one cause are one incident: two servers with one id lose transactions at every member.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -816,8 +815,7 @@ class _Dialect:
     @classmethod
     def of(cls, stream: Stream) -> "_Dialect":
         """Read a server's version; without one, that of MySQL 8."""
-        numbers = tuple(int(part) for part in re.findall(r"\d+", stream.version)[:3])
-        return cls("mariadb" in stream.version.lower(), numbers or (8, 4, 0))
+        return cls(stream.is_mariadb, stream.release or (8, 4, 0))
 
     @property
     def _replica(self) -> bool:

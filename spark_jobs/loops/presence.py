@@ -92,8 +92,17 @@ class Stream:
     @property
     def dates_commits(self) -> bool:
         """Whether the server may write times of commits, as MySQL 8.0.1 and later do."""
-        numbers = tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
-        return not numbers or (numbers >= (8, 0, 1) and "mariadb" not in self.version.lower())
+        return not self.release or (self.release >= (8, 0, 1) and not self.is_mariadb)
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server is one of MariaDB."""
+        return "mariadb" in self.version.lower()
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The numbers of the server's version, up to three; none where it is unknown."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
 
     def had(self, server_id: int) -> list[tuple[float, float]]:
         """Return the times, each from one to before another, at which the server had an id."""
