@@ -23,7 +23,7 @@ from functools import cache, partial
 from typing import Final, Protocol
 
 import click
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from millrace.kafka.alerts import ALERTS, tell_alerts
@@ -145,6 +145,7 @@ def investigate(
     keys: dict[int, list[str]] = {}
     for row in shown:
         keys.setdefault(row.incident, []).append(row.raw_key)
+    ((compared, several),) = present.agg(sf.count("*"), sf.count_if(_in_several(streams))).collect()
     undecided = judged.where(sf.col("kind") == UNDECIDABLE)
     return Findings(
         facts,
@@ -154,8 +155,8 @@ def investigate(
         .limit(_SHOWN)
         .collect(),
         transactions=sum(one.transactions for one in streams),
-        compared=present.count(),
-        common=_in_several(present, streams).count(),
+        compared=compared,
+        common=several,
         undecided=undecided.select("signature").distinct().count(),
         alone=_alone(streams, common),
         tails=tails(spark, present, streams, common),
@@ -426,11 +427,11 @@ def _patterns(present: DataFrame, number: int) -> DataFrame:
     return grouped.orderBy("origin", sf.desc("transactions")).limit(_MOST_PATTERNS)
 
 
-def _in_several(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
-    """Leave the transactions that several members have."""
+def _in_several(streams: Sequence[Stream]) -> Column:
+    """Tell whether several members have a transaction."""
     sources = sf.array(*(sf.lit(one.source) for one in streams)).cast("array<string>")
     of_members = sf.array_distinct(sf.transform("seen", lambda place: sf.get(sources, place.stream)))
-    return present.where(sf.size(of_members) > 1)
+    return sf.size(of_members) > 1
 
 
 def _alone(streams: Sequence[Stream], common: Sequence[Row]) -> list[str]:
