@@ -22,16 +22,18 @@ VALUES_FILES = sorted((CHART / "ci").glob("*.yaml"))
 MINIMAL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "minimal-values.yaml").read_text())
 
 
-def helm_template(release: str, values: Any, namespace: str = "default") -> subprocess.CompletedProcess[str]:
+def helm_template(
+    release: str, values: Any, namespace: str = "default", chart: Path = CHART
+) -> subprocess.CompletedProcess[str]:
     """Run ``helm template`` with ``values`` (JSON is YAML)."""
     text = json.dumps(values)
     if shutil.which("helm"):
-        command = ["helm", "template", release, str(CHART), "--namespace", namespace, "--values", "-"]
+        command = ["helm", "template", release, str(chart), "--namespace", namespace, "--values", "-"]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     library = _library()
     assert library.stdin is not None
     assert library.stdout is not None
-    library.stdin.write(json.dumps((release, str(CHART), namespace, text)) + "\n")
+    library.stdin.write(json.dumps((release, str(chart), namespace, text)) + "\n")
     library.stdin.flush()
     return subprocess.CompletedProcess((), *json.loads(library.stdout.readline()))
 

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from .chart import CHART, MINIMAL, VALUES_FILES, merged, refusal, render
+from .chart import CHART, MINIMAL, VALUES_FILES, helm_template, merged, refusal, render
 
 SHOP: dict[str, Any] = MINIMAL["sources"]["shop"]
 OTHER = merged(SHOP, {"mysql": {"serverId": 4002}})
@@ -460,6 +461,16 @@ def test_a_job_can_look_at_all_sources_together() -> None:
     )
 
 
+def test_loop_detection_compares_all_sources_unless_it_is_told_otherwise() -> None:
+    def jobs(**detection: bool) -> set[str]:
+        two = {"sources": {"stock": OTHER}, "jobs": {"loopDetection": {"enabled": True, **detection}}}
+        return set(by_kind(render(merged(MINIMAL, two)), "CronJob"))
+
+    assert jobs() == {"try-millrace-all-loop-detection"}
+    each = {f"try-millrace-{source}-loop-detection" for source in ("shop", "stock")}
+    assert jobs(together=False) == each
+
+
 def test_raw_events_are_archived_where_they_stay() -> None:
     def arguments(values: dict[str, Any]) -> list[str]:
         found: list[str] = pods(render(values))["try-millrace-shop-archive"]["spec"]["containers"][0]["args"]
@@ -653,6 +664,30 @@ def test_drivers_and_executors_reach_each_other() -> None:
     assert all(everywhere.items() <= pod["metadata"]["labels"].items() for pod in templates.values())
     closed = merged(EXECUTORS, {"networkPolicy": {"egress": []}})
     assert "egress" not in by_kind(render(closed), "NetworkPolicy")["try-millrace-spark"]["spec"]
+
+
+def test_the_notes_say_what_jobs_do(tmp_path: Path) -> None:
+    """Of a template Helm shows everything but the notes, which another template shows here."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    notes = (chart / "templates" / "NOTES.txt").read_text()
+    shown = f'{{{{- define "notes" }}}}{notes}{{{{ end -}}}}\nnotes: {{{{ include "notes" . | toJson }}}}\n'
+    (chart / "templates" / "notes.yaml").write_text(shown)
+
+    def said(*changes: dict[str, Any]) -> str:
+        result = helm_template("try", merged(MINIMAL, *changes), chart=chart)
+        (found,) = (one["notes"] for one in yaml.safe_load_all(result.stdout) if one and "notes" in one)
+        return str(found)
+
+    def detection(**values: Any) -> dict[str, Any]:
+        return {"jobs": {"loopDetection": {"enabled": True, **values}}}
+
+    vanish, stock = "results of jobs vanish", {"sources": {"stock": OTHER}}
+    assert vanish not in said()
+    assert vanish in said(detection())
+    assert vanish not in said(detection(), {"jobs": {"output": {"path": "s3a://lake"}}})
+    assert "loopDetection.together" not in said(detection())
+    assert "loop detection compares the logs of all sources" in said(detection(), stock)
+    assert "looks at the log of each source by itself" in said(detection(together=False), stock)
 
 
 def tls(**material: str) -> dict[str, Any]:
