@@ -31,14 +31,25 @@ What is wrong with the values and their schema cannot say, is said here. Templat
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled" -}}
 {{- end -}}
 {{- $elsewhere := include "millrace.outputElsewhere" . -}}
-{{- if and .Values.jobs.archive.enabled (not .Values.jobs.archive.folder) (not .Values.jobs.output.existingClaim) (not $elsewhere) -}}
+{{- $stays := or $elsewhere .Values.jobs.output.existingClaim -}}
+{{- range $job := list "analytics" "loopDetection" "reprocess" -}}
+{{- with index $.Values.jobs $job -}}
+{{- if has "--follow" .extraArgs -}}
+{{- fail (printf "jobs.%s.extraArgs has --follow: leave it out and set jobs.%s.follow, which makes the job a Deployment; a CronJob would end it after jobs.activeDeadlineSeconds" $job $job) -}}
+{{- end -}}
+{{- if and .enabled .follow (not $stays) -}}
+{{- fail (printf "jobs.%s.follow needs jobs.output.existingClaim, or a folder of an object store as jobs.output.path: the job resumes from the checkpoint in its output folder, which would vanish with the pod" $job) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.jobs.archive.enabled (not .Values.jobs.archive.folder) (not $stays) -}}
 {{- fail "jobs.archive.enabled needs jobs.archive.folder or jobs.output.existingClaim: the archives would vanish with the pods" -}}
 {{- end -}}
 {{- if and $elsewhere .Values.jobs.output.existingClaim -}}
 {{- fail (printf "jobs.output.existingClaim is set, but jobs.output.path is %s: a volume is mounted at a directory only; leave one of them out" .Values.jobs.output.path) -}}
 {{- end -}}
 {{- if include "millrace.executors" . -}}
-{{- if not (or $elsewhere .Values.jobs.output.existingClaim) -}}
+{{- if not $stays -}}
 {{- fail "jobs.executors.count needs jobs.output.existingClaim, a volume that several nodes can mount (ReadWriteMany), or a folder of an object store as jobs.output.path: executors write results themselves, and nobody would find them in volumes of their own" -}}
 {{- end -}}
 {{- if and (not .Values.jobs.executors.serviceAccount.create) (not .Values.jobs.executors.serviceAccount.name) -}}

@@ -71,6 +71,24 @@ MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- end }}
 {{- end -}}
 
+{{/* How rows are written, into topics and files. Takes the source. */}}
+{{- define "millrace.settings.rows" -}}
+{{- $source := . -}}
+MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
+MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
+MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}
+MILLRACE_ROWS_TEMPORAL: {{ $source.rows.temporal | quote }}
+MILLRACE_ROWS_BIT: {{ $source.rows.bit | quote }}
+MILLRACE_ROWS_BINARY: {{ $source.rows.binary | quote }}
+MILLRACE_ROWS_COLUMN_ATTRIBUTES: {{ $source.rows.columnAttributes | quote }}
+MILLRACE_ROWS_PROPAGATE_SOURCE_TYPE: {{ $source.rows.propagateSourceType | quote }}
+MILLRACE_ROWS_CONNECTOR: {{ $source.rows.connector | quote }}
+MILLRACE_ROWS_TRUNCATE: {{ $source.rows.truncate | quote }}
+MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
+MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
+MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
+{{- end -}}
+
 {{/* Takes a dict with root, source (merged) and component. */}}
 {{- define "millrace.settings" -}}
 {{- $root := .root -}}
@@ -93,25 +111,13 @@ MILLRACE_SKIP_GAP: {{ $source.skipGap | quote }}
 {{- if has .component (list "rowmapper" "run") }}
 MILLRACE_ROWS_FORMAT: {{ $source.rows.format | quote }}
 MILLRACE_ROWS_ON_INCOMPATIBLE: {{ $source.rows.onIncompatible | quote }}
-MILLRACE_ROWS_BIGINT_UNSIGNED: {{ $source.rows.bigintUnsigned | quote }}
-MILLRACE_ROWS_WIDE_DECIMAL: {{ $source.rows.wideDecimal | quote }}
-MILLRACE_ROWS_DECIMAL: {{ $source.rows.decimal | quote }}
-MILLRACE_ROWS_TEMPORAL: {{ $source.rows.temporal | quote }}
-MILLRACE_ROWS_BIT: {{ $source.rows.bit | quote }}
-MILLRACE_ROWS_BINARY: {{ $source.rows.binary | quote }}
-MILLRACE_ROWS_COLUMN_ATTRIBUTES: {{ $source.rows.columnAttributes | quote }}
-MILLRACE_ROWS_PROPAGATE_SOURCE_TYPE: {{ $source.rows.propagateSourceType | quote }}
-MILLRACE_ROWS_CONNECTOR: {{ $source.rows.connector | quote }}
+{{ include "millrace.settings.rows" $source }}
 MILLRACE_ROWS_TOMBSTONES: {{ $source.rows.tombstones | quote }}
 MILLRACE_ROWS_KEY_HEADERS: {{ $source.rows.keyHeaders | quote }}
-MILLRACE_ROWS_TRUNCATE: {{ $source.rows.truncate | quote }}
-MILLRACE_ROWS_INCLUDE_QUERY: {{ $source.rows.includeQuery | quote }}
 {{- with $source.rows.complete }}
 MILLRACE_ROWS_COMPLETE: {{ join "," . | quote }}
 MILLRACE_ROWS_STORE: /var/lib/millrace
 {{- end }}
-MILLRACE_ROWS_BUFFER_MIB: {{ int64 $source.rows.bufferMib | quote }}
-MILLRACE_ROWS_UNPACKED_MIB: {{ int64 $source.rows.unpackedMib | quote }}
 MILLRACE_TOPICS_MAX_TABLES: {{ int64 $root.Values.topics.maxTables | quote }}
 MILLRACE_TOPICS_TABLE_PARTITIONS: {{ int64 $root.Values.topics.tablePartitions | quote }}
 {{- end }}
@@ -283,13 +289,22 @@ MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- join "\n" $parts -}}
 {{- end -}}
 
-{{/* The environment of a job. Takes a dict with root and source (merged). */}}
+{{/* The environment of a job. Takes the dict of its pod. */}}
 {{- define "millrace.settings.job" -}}
 {{- if .source.config }}
 MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
 {{- end }}
 {{ include "millrace.settings.kafka" .root }}
 {{ include "millrace.settings.registry" .root }}
+{{- if eq .job "reprocess" }}
+{{- /* Iceberg has no DECIMAL of more than 38 digits. */}}
+{{- $iceberg := or .follow (contains "iceberg" (join " " .values.extraArgs)) }}
+{{ include "millrace.settings.rows" (merge (dict "rows" (ternary (dict "wideDecimal" "string") dict $iceberg)) .source) }}
+{{- end }}
+{{- if .metrics }}
+MILLRACE_HTTP_HOST: "*"
+MILLRACE_HTTP_PORT: {{ int64 .root.Values.http.port | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* What Spark may use: what the container gets for certain, else what it asks for. Takes the container's resources. */}}

@@ -17,6 +17,7 @@ from .chart import CHART, MINIMAL, VALUES_FILES, helm_template, merged, refusal,
 SHOP: dict[str, Any] = MINIMAL["sources"]["shop"]
 OTHER = merged(SHOP, {"mysql": {"serverId": 4002}})
 SERVICES = ("reader", "decoder", "rowmapper")
+JOBS = ("analytics", "archive", "loop-detection", "reprocess")
 FULL: dict[str, Any] = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())
 EXECUTORS: dict[str, Any] = yaml.safe_load((CHART / "ci" / "executors-values.yaml").read_text())
 NAMES: dict[str, Any] = yaml.safe_load((CHART / "ci" / "names-values.yaml").read_text())
@@ -268,8 +269,8 @@ def test_no_pod_has_more_rights_than_it_needs(values: dict[str, Any]) -> None:
     objects = render(values)
     for account in by_kind(objects, "ServiceAccount").values():
         assert account["automountServiceAccountToken"] is False
-    drivers = by_kind(objects, "CronJob").keys() if values is EXECUTORS else set()
     templates = pods(objects)
+    drivers = {name for name in templates if name.endswith(JOBS)} if values is EXECUTORS else set()
     if drivers:
         templates |= {"executor": executor_pod(objects)}
     for name, template in templates.items():
@@ -471,6 +472,86 @@ def test_loop_detection_compares_all_sources_unless_it_is_told_otherwise() -> No
     assert jobs(together=False) == each
 
 
+KEPT = {"output": {"existingClaim": "reports"}}
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "added"),
+    [
+        ("analytics", "shop-analytics", ["--follow", "--publish"]),
+        ("loopDetection", "all-loop-detection", ["--follow", "--publish"]),
+        ("reprocess", "shop-reprocess", ["--follow", "--format", "iceberg", "--publish"]),
+    ],
+)
+def test_a_job_that_follows_is_a_deployment(job: str, name: str, added: list[str]) -> None:
+    def made(**values: Any) -> dict[str, Any]:
+        settings = {"enabled": True, "extraArgs": ["--publish"], **values}
+        objects = render(merged(MINIMAL, {"jobs": KEPT | {job: settings}}))
+        (found,) = (one for one in objects if one["metadata"]["name"] == f"try-millrace-{name}")
+        return found
+
+    cron_job, deployment = made(), made(follow=True)
+    assert (cron_job["kind"], deployment["kind"]) == ("CronJob", "Deployment")
+    spec = deployment["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    assert made(follow=True, suspend=True)["spec"]["replicas"] == 0
+    # But for what keeps it running, its pod is that of the CronJob.
+    pod, other = spec["template"]["spec"], cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert "restartPolicy" not in pod
+    (container,), (other_container,) = pod.pop("containers"), other.pop("containers")
+    assert pod | {"restartPolicy": "Never"} == other
+    assert other_container["args"][-1:] == ["--publish"]
+    assert container["args"] == other_container["args"][:-1] + added
+    for part in ("image", "resources", "securityContext", "volumeMounts"):
+        assert container[part] == other_container[part]
+
+
+def test_a_job_that_follows_is_restarted_by_its_settings() -> None:
+    def checksum(*changes: dict[str, Any]) -> str:
+        jobs = {"jobs": KEPT | {"reprocess": {"enabled": True, "follow": True}}}
+        template = pods(render(merged(MINIMAL, jobs, *changes)))["try-millrace-shop-reprocess"]
+        return str(template["metadata"]["annotations"]["checksum/settings"])
+
+    assert checksum({"jobs": {"analytics": {"schedule": "0 * * * *"}}}) == checksum()
+    config = {"sources": {"shop": {"config": "[rows]\nconnector = 'x'\n"}}}
+    spark = {"jobs": {"executors": {"sparkConf": {"spark.sql.catalog.lake.uri": "x"}}}}
+    assert len({checksum(), checksum(config), checksum(spark)}) == 3
+
+
+def test_windows_are_scraped() -> None:
+    follow = {"jobs": KEPT | {"analytics": {"enabled": True, "follow": True}}, "http": {"port": 9400}}
+    objects = render(merged(MINIMAL, follow))
+    name = "try-millrace-shop-analytics"
+    given = environment(objects, name)
+    assert (given["MILLRACE_HTTP_HOST"], given["MILLRACE_HTTP_PORT"]) == ("*", "9400")
+    template = pods(objects)[name]
+    (container,) = template["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 9400, "protocol": "TCP"}]
+    (service,) = by_kind(objects, "Service").values()
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    once = render(merged(MINIMAL, {"jobs": {"analytics": {"enabled": True}}}))
+    assert "MILLRACE_HTTP_PORT" not in environment(once, name)
+    assert not service["spec"]["selector"].items() <= pods(once)[name]["metadata"]["labels"].items()
+
+
+def test_reprocess_writes_rows_as_the_row_mapper_does() -> None:
+    def rows(name: str, **values: Any) -> dict[str, Any]:
+        objects = render(merged(FULL, {"jobs": {"reprocess": {"enabled": True, **values}}}))
+        given = environment(objects, f"try-millrace-stock-{name}")
+        return {name: value for name, value in given.items() if name.startswith("MILLRACE_ROWS_")}
+
+    assert rows("reprocess").items() <= rows("rowmapper").items()
+    assert rows("rowmapper").keys() - rows("reprocess").keys() >= {
+        "MILLRACE_ROWS_FORMAT",
+        "MILLRACE_ROWS_STORE",
+    }
+    wide = "MILLRACE_ROWS_WIDE_DECIMAL"
+    assert rows("reprocess")[wide] == "decimal"
+    assert rows("reprocess", follow=True) == rows("reprocess") | {wide: "string"}
+    assert rows("reprocess", extraArgs=["--format=iceberg"]) == rows("reprocess", follow=True)
+
+
 def test_raw_events_are_archived_where_they_stay() -> None:
     def arguments(values: dict[str, Any]) -> list[str]:
         found: list[str] = pods(render(values))["try-millrace-shop-archive"]["spec"]["containers"][0]["args"]
@@ -528,10 +609,16 @@ def test_jobs_have_a_volume_of_their_own_size() -> None:
     assert size("try-millrace-shop-reader") == "1Gi"
 
 
+DRIVERS = {
+    "try-millrace-all-loop-detection",
+    *(f"try-millrace-shop-{job}" for job in ("analytics", "archive", "reprocess")),
+}
+
+
 def test_a_job_makes_its_executors() -> None:
     objects = render(EXECUTORS)
-    assert by_kind(objects, "CronJob").keys() == {"try-millrace-shop-analytics", "try-millrace-shop-archive"}
-    for name in by_kind(objects, "CronJob"):
+    assert by_kind(objects, "CronJob").keys() == DRIVERS - {"try-millrace-all-loop-detection"}
+    for name in DRIVERS:
         spec = pods(objects)[name]["spec"]
         assert spec["serviceAccountName"] == "try-millrace-spark"
         arguments = spec["containers"][0]["args"]
@@ -598,14 +685,19 @@ def test_executors_write_where_all_of_them_do() -> None:
     for spec in (job, executor_pod(objects)["spec"]):
         assert "reports" not in {volume["name"] for volume in spec["volumes"]}
         assert "reports" not in {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
-    local = {"output": {"existingClaim": ""}, "archive": {"enabled": False}}
+    local = {
+        "output": {"existingClaim": ""},
+        "archive": {"enabled": False},
+        "loopDetection": {"enabled": False},
+    }
     assert "needs jobs.output.existingClaim" in refusal(merged(EXECUTORS, {"jobs": local}))
 
 
 def test_without_executors_a_job_is_as_it_was() -> None:
     """What executors need is not there, neither without them nor without a job."""
     none = merged(EXECUTORS, {"jobs": {"executors": {"count": 0}}})
-    no_job = merged(EXECUTORS, {"jobs": {"analytics": {"enabled": False}, "archive": {"enabled": False}}})
+    off = {job: {"enabled": False} for job in ("analytics", "archive", "loopDetection", "reprocess")}
+    no_job = merged(EXECUTORS, {"jobs": off})
     for objects in (render(none), render(no_job)):
         assert not {"Role", "RoleBinding"} & {item["kind"] for item in objects}
         assert "spark" not in json.dumps(objects).lower().replace("millrace_spark", "")
@@ -659,7 +751,7 @@ def test_drivers_and_executors_reach_each_other() -> None:
     selected = policy["podSelector"]["matchLabels"].items()
     templates = pods(objects) | {"executor": executor_pod(objects)}
     matching = {name for name, pod in templates.items() if selected <= pod["metadata"]["labels"].items()}
-    assert matching == {"try-millrace-shop-analytics", "try-millrace-shop-archive", "executor"}
+    assert matching == DRIVERS | {"executor"}
     everywhere = by_kind(objects, "NetworkPolicy")["try-millrace"]["spec"]["podSelector"]["matchLabels"]
     assert all(everywhere.items() <= pod["metadata"]["labels"].items() for pod in templates.values())
     closed = merged(EXECUTORS, {"networkPolicy": {"egress": []}})
@@ -786,6 +878,14 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
             "longer than 52",
         ),
         ({"kafka": {"bootstrapServer": "misspelt"}}, "'bootstrapServer' not allowed"),
+        (
+            {"jobs": {"loopDetection": {"extraArgs": ["--alerts", "--follow"]}}},
+            "jobs.loopDetection.extraArgs has --follow: leave it out and set jobs.loopDetection.follow",
+        ),
+        (
+            {"jobs": {"reprocess": {"enabled": True, "follow": True}}},
+            "jobs.reprocess.follow needs jobs.output.existingClaim",
+        ),
         (
             {"jobs": {"output": {"path": "s3a://lake", "existingClaim": "reports"}}},
             "a volume is mounted at a directory only",

@@ -114,8 +114,9 @@ def test_each_service_gets_all_of_its_settings() -> None:
 
 
 def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("try-millrace-stock-analytics", "try-millrace-all-loop-detection"):
-        given = environment(render(FULL), name)
+    values = merged(FULL, {"jobs": {"analytics": {"follow": True}, "reprocess": {"enabled": True}}})
+    for name in ("stock-analytics", "all-loop-detection", "stock-reprocess"):
+        given = environment(render(values), f"try-millrace-{name}")
         given.pop("MILLRACE_CONFIG", None)
         assert given.keys() <= variables(JobSettings)
         for variable, value in given.items():
