@@ -196,6 +196,7 @@ class Undoing:
 
     @property
     def _columns(self) -> list[ColumnDefinition]:
+        """Those that a statement may set; generated ones follow from them."""
         return [column for column in self._table.definitions if not column.generated]
 
     def _update(
@@ -217,10 +218,10 @@ class Undoing:
 
     def _where(self, values: Mapping[str, Any]) -> str:
         key = self.key(values)
-        wanted = values if key is None else key
+        columns, wanted = (self._columns, values) if key is None else (self._table.definitions, key)
         conditions = [
             equals(column, wanted[column.name], mariadb=self._mariadb, exactly=key is None)
-            for column in self._columns
+            for column in columns
             if column.name in wanted
         ]
         if not conditions:

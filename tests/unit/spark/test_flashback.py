@@ -112,6 +112,21 @@ def test_statements_byparse_key(before: Any, after: Any, expected: str) -> None:
     assert Undoing(KEYED, mariadb=False).statement(envelope, 0) == expected
 
 
+def test_a_generated_column_of_the_key_tells_the_row_and_is_not_set() -> None:
+    table = a_table(
+        column("tenant", "int", key_position=0),
+        column("id", "int", generated="STORED", key_position=1),
+        column("v", "int"),
+    )
+    undoing = Undoing(table, mariadb=False)
+    first, second = ({"tenant": 1, "id": 7, "v": value} for value in (1, 2))
+    where = "WHERE `tenant` <=> 1 AND `id` <=> 7 LIMIT 1"
+    assert undoing.statement(change(None, first), 0) == f"DELETE FROM `shop`.`t` {where}"
+    assert undoing.statement(change(first, second), 0) == f"UPDATE `shop`.`t` SET `v` = 1 {where}"
+    inserted = "INSERT INTO `shop`.`t` (`tenant`, `v`) VALUES (1, 1)"
+    assert undoing.statement(change(first, None), 0) == inserted
+
+
 def test_without_a_key_the_whole_row_counts() -> None:
     table = a_table(column("v", "varchar(9)", charset="latin1"), column("f", "float"))
     undoing = Undoing(table, mariadb=False)
