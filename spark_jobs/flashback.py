@@ -10,6 +10,7 @@ never guessed. A change of a row that a transaction which is not undone changed 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -22,6 +23,8 @@ from pyspark.sql import functions as sf
 
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.table import ColumnDefinition
 from millrace.binlog_command.row_printer import comment_text, quoted_name, sql_string
 from millrace.contract import escape_name
@@ -34,7 +37,6 @@ from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Input, Job, job_command
 from spark_jobs.common.lines import batch_of, reason_of
-from spark_jobs.common.outcome import Gtids
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
     PLACE,
@@ -44,7 +46,6 @@ from spark_jobs.common.tables import (
     changes_of,
     has_gtid,
     order_of,
-    parse_gtids,
     parse_key,
     parse_moment,
     parse_tables,
@@ -87,17 +88,17 @@ _MOVING: Final = {"timestamp", "datetime"}
 class Chosen:
     """Which changes are undone: those that meet all given conditions."""
 
-    gtids: Gtids | None = None
-    transactions: frozenset[str] = frozenset()
+    gtids: GtidSet | None = None
+    transactions: frozenset[str] | None = None
     after: tuple[int, int, int] | None = None
     until: tuple[int, int, int] | None = None
     keys: Sequence[Mapping[str, str]] = ()
 
-    def __contains__(self, change: tuple[tuple[int, int, int], str | None, str | None]) -> bool:
-        place, transaction, gtid = change
+    def __contains__(self, change: tuple[tuple[int, int, int], str | None]) -> bool:
+        place, transaction = change
         return (
-            (self.gtids is None or bool(has_gtid(self.gtids, gtid)))
-            and (not self.transactions or transaction in self.transactions)
+            (self.gtids is None or bool(has_gtid(self.gtids, transaction)))
+            and (self.transactions is None or transaction in self.transactions)
             and (self.after is None or place > self.after)
             and (self.until is None or place <= self.until)
         )
@@ -254,7 +255,7 @@ def _line(
     change: Mapping[str, Any], table: Table, undoing: Undoing, chosen: Chosen, envelope: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     place = change["epoch"], change["number"], change["pos"]
-    era, wanted = change["era"], (place, change["id"], change["gtid"]) in chosen
+    era, wanted = change["era"], (place, change["id"]) in chosen
     key = statement = reason = None
     lost: list[str] = []
     try:
@@ -335,7 +336,7 @@ def _tables(  # noqa: PLR0917 - what is asked for, of what
         ends = units(job, spark, one, chosen.gtids)
         if chosen.gtids is not None:
             ends = ends.where("inside")
-        if chosen.transactions:
+        if chosen.transactions is not None:
             ends = ends.where(sf.col("id").isin(*chosen.transactions))
         if chosen.after is not None:
             ends = ends.where(place_column() > order_of(chosen.after))
@@ -521,7 +522,10 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
 @click.option(
     "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. [default: all]"
 )
-@click.option("--gtids", help="Only transactions of this set, written as gtid_executed or gtid_binlog_pos.")
+@click.option(
+    "--gtids",
+    help="Only these transactions: a set written as gtid_executed, or GTIDs of MariaDB, commas between them.",
+)
 @click.option(
     "--transaction",
     "transactions",
@@ -573,8 +577,21 @@ def choose(  # noqa: PLR0917 - the options of the command
         places.append(None if found is None else found.place.order())
     if between[1] is not None and places[1] is None:
         raise UserError(f"nothing was committed by {between[1]}, according to {one.source}", ExitCode.DATA)
-    wanted = None if gtids is None else parse_gtids("--gtids", gtids)
-    return Chosen(wanted, frozenset(transactions), places[0], places[1], keys)
+    wanted, listed = (None, None) if gtids is None else parse_transactions(gtids)
+    named = frozenset(transactions) or None
+    both = named & listed if named is not None and listed is not None else named or listed
+    return Chosen(wanted, both, places[0], places[1], keys)
+
+
+def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None]:
+    """Read a set of GTIDs of MySQL, or else GTIDs of MariaDB, each of which names one transaction."""
+    with suppress(BinlogError):
+        return GtidSet.parse(text), None
+    try:
+        return None, frozenset(str(MariadbGtid.parse(part)) for part in text.split(","))
+    except BinlogError:
+        problem = f"--gtids is {text!r}: expected a set as of gtid_executed, or GTIDs as 0-1-100,0-1-101"
+        raise SettingsError([problem]) from None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.gtid_set import MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.runtime.errors import SettingsError
 from millrace.verify.conversions import Untold
@@ -23,7 +23,10 @@ from spark_jobs.flashback import (
     _is,
     equals,
     literal,
+    parse_transactions,
 )
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def column(name: str, kind: str, **more: Any) -> ColumnDefinition:
@@ -182,19 +185,33 @@ def test_images_without_all_columns() -> None:
 
 def test_what_is_chosen() -> None:
     place = (0, 7, 100)
-    assert (place, "0-1-5", "0-1-5") in Chosen()
-    assert (place, "0-1-5", "0-1-5") in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
-    assert (place, "0-1-6", "0-1-6") not in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
-    assert (place, "binlog.000007:4", None) not in Chosen(gtids=MariadbGtidPosition.parse("0-1-5"))
-    assert (place, "binlog.000007:4", None) in Chosen(transactions=frozenset({"binlog.000007:4"}))
-    assert (place, "a", None) not in Chosen(transactions=frozenset({"binlog.000007:4"}))
-    assert (place, "a", None) not in Chosen(after=place)
-    assert (place, "a", None) in Chosen(after=(0, 6, 900), until=place)
-    assert (place, "a", None) not in Chosen(until=(0, 7, 99))
+    assert (place, "0-1-5") in Chosen()
+    assert (place, f"{UUID}:5") in Chosen(gtids=GtidSet.parse(f"{UUID}:4-5"))
+    assert (place, f"{UUID}:6") not in Chosen(gtids=GtidSet.parse(f"{UUID}:4-5"))
+    assert (place, "binlog.000007:4") not in Chosen(gtids=GtidSet.parse(f"{UUID}:4-5"))
+    assert (place, "binlog.000007:4") in Chosen(transactions=frozenset({"binlog.000007:4"}))
+    assert (place, "a") not in Chosen(transactions=frozenset({"binlog.000007:4"}))
+    assert (place, "a") not in Chosen(transactions=frozenset())
+    assert (place, "a") not in Chosen(after=place)
+    assert (place, "a") in Chosen(after=(0, 6, 900), until=place)
+    assert (place, "a") not in Chosen(until=(0, 7, 99))
     assert _is({"a": 1, "b": b"\xff"}, parse_key("a=1,b=0xFF"))
     assert not _is({"a": 1}, parse_key("a=2"))
     with pytest.raises(SettingsError, match="--key is '5': expected COLUMN=VALUE"):
         parse_key("5")
+
+
+def test_a_gtid_of_mariadb_names_one_transaction() -> None:
+    _, listed = parse_transactions("0-1-100, 1-2-7")
+    assert listed == {"0-1-100", "1-2-7"}
+    assert [
+        number for number in (99, 100, 101) if ((0, 7, 4), f"0-1-{number}") in Chosen(transactions=listed)
+    ] == [100]
+    assert parse_transactions(f"{UUID}:1-5") == (GtidSet.parse(f"{UUID}:1-5"), None)
+    with pytest.raises(
+        SettingsError, match=r"--gtids is '0-1': expected a set as of gtid_executed, or GTIDs"
+    ):
+        parse_transactions("0-1")
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
