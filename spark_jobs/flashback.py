@@ -288,7 +288,7 @@ def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
 
 
 def _is(key: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(name in key and plain_value(key[name]) == text for name, text in wanted.items())
+    return {name: plain_value(value) for name, value in key.items()} == wanted
 
 
 # -- on the driver ------------------------------------------------------------------------------------
@@ -358,6 +358,8 @@ def _tables(  # noqa: PLR0917 - what is asked for, of what
         if table.hidden:
             problem = f"MILLRACE_COLUMNS_… hides columns of {table}: {', '.join(table.hidden)}"
             raise SettingsError([f"{problem}; changes that are not in the row topic cannot be undone"])
+        for key in chosen.keys:
+            table.check_key(key)
         tables.append(table)
     return tables, gone
 

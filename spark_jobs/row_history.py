@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import unescape_name
-from millrace.runtime.errors import SettingsError
 from millrace.verify.tables import Folder
 from spark_jobs.common.charts import count
 from spark_jobs.common.events import arrow_schema
@@ -60,11 +59,7 @@ def row_history(
         until = reach(job, spark, one, None)
         log = Log.read(job, one, until.place)
         table = log.table(*names)
-    if unknown := sorted(key.keys() - set(table.definition.key)):
-        of = f"is {', '.join(table.definition.key)}" if table.definition.key else "does not exist"
-        raise SettingsError([f"--key names {', '.join(unknown)}; the primary key of {table} {of}"])
-    if missing := [name for name in table.definition.key if name not in key]:
-        raise SettingsError([f"--key lacks {', '.join(missing)} of the primary key of {table}"])
+    table.check_key(key)
     starts = set(table.eras.starts)
     statements = [(str(each.place), each.text) for each in log.statements if each.place.order() in starts]
     changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)

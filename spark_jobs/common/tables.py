@@ -479,6 +479,15 @@ class Table:
         """What rows that were there when a column was added have in it, by its name."""
         return {each.column.name: each.added for each in self.known}
 
+    def check_key(self, key: Mapping[str, str]) -> None:
+        """Raise SettingsError where ``--key`` does not name exactly the columns of the primary key."""
+        names = self.definition.key
+        if unknown := sorted(key.keys() - set(names)):
+            of = f"is {', '.join(names)}" if names else "does not exist"
+            raise SettingsError([f"--key names {', '.join(unknown)}; the primary key of {self} {of}"])
+        if missing := [name for name in names if name not in key]:
+            raise SettingsError([f"--key lacks {', '.join(missing)} of the primary key of {self}"])
+
     def topics(self, log: Log, *, before: bool = False) -> dict[str, set[int]]:
         """Give the topics that have its records, each with the eras for which it has them.
 

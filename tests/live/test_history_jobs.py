@@ -243,6 +243,8 @@ def test_the_commands(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> 
     assert told["tables"] == {table: {"inserts": 1, "updates": 1, "deletes": 0, "not_undone": 0}}
     assert not (tmp_path / "flashback" / "flashback.sql").exists()
 
+    said = run("flashback", "--table", table, "--key", "ID=25", code=2)
+    assert f"error: --key names ID; the primary key of {table} is id\n" in said
     said = run("flashback", "--table", table, code=2)
     assert "error: select what to undo, with --gtids, --transaction, --after, --until or --key\n" in said
     assert "expected latest, a time, FILE:POSITION or" in run(

@@ -93,6 +93,13 @@ KEYED = a_table(
 )
 
 
+TWO = a_table(
+    column("tenant", "int", key_position=0),
+    column("id", "int", generated="STORED", key_position=1),
+    column("v", "int"),
+)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -116,12 +123,7 @@ def test_statements_byparse_key(before: Any, after: Any, expected: str) -> None:
 
 
 def test_a_generated_column_of_the_key_tells_the_row_and_is_not_set() -> None:
-    table = a_table(
-        column("tenant", "int", key_position=0),
-        column("id", "int", generated="STORED", key_position=1),
-        column("v", "int"),
-    )
-    undoing = Undoing(table, mariadb=False)
+    undoing = Undoing(TWO, mariadb=False)
     first, second = ({"tenant": 1, "id": 7, "v": value} for value in (1, 2))
     where = "WHERE `tenant` <=> 1 AND `id` <=> 7 LIMIT 1"
     assert undoing.statement(change(None, first), 0) == f"DELETE FROM `shop`.`t` {where}"
@@ -195,6 +197,15 @@ def test_what_is_chosen() -> None:
     assert (place, "a") not in Chosen(after=place)
     assert (place, "a") in Chosen(after=(0, 6, 900), until=place)
     assert (place, "a") not in Chosen(until=(0, 7, 99))
+    KEYED.check_key({"id": "5"})
+    for table, key, problem in (
+        (KEYED, "ID=5", "--key names ID; the primary key of shop.t is id"),
+        (KEYED, "v=x,id=5", "--key names v; the primary key of shop.t is id"),
+        (a_table(column("v", "int")), "v=5", "--key names v; the primary key of shop.t does not exist"),
+        (TWO, "tenant=1", "--key lacks id of the primary key of shop.t"),
+    ):
+        with pytest.raises(SettingsError, match=f"^{problem}$"):
+            table.check_key(parse_key(key))
     assert _is({"a": 1, "b": b"\xff"}, parse_key("a=1,b=0xFF"))
     assert not _is({"a": 1}, parse_key("a=2"))
     with pytest.raises(SettingsError, match="--key is '5': expected COLUMN=VALUE"):
