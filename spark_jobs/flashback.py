@@ -35,7 +35,7 @@ from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import file_system
-from spark_jobs.common.job import Input, Job, job_command
+from spark_jobs.common.job import Input, Job, job_command, persisted
 from spark_jobs.common.lines import batch_of, reason_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
@@ -287,6 +287,10 @@ def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
     return *(None,) * 9, True, str(table), None, None, reason, None
 
 
+def _as_option(key: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in key.items())
+
+
 def _is(key: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
     return {name: plain_value(value) for name, value in key.items()} == wanted
 
@@ -300,8 +304,11 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     with job.step("the log read"):
         until = reach(job, spark, one, None)
         log = Log.read(job, one, until.place)
-        tables, gone = _tables(job, spark, one, log, names, chosen)
-    outcome = Outcome(until, gone)
+        by_transaction = chosen.gtids is not None or chosen.transactions is not None
+        ends = None if names and not by_transaction else persisted(_ends(job, spark, one, chosen))
+        unmatched = [] if ends is None else list(_unmatched(ends, chosen, one.source))
+        tables, gone = _tables(log, ends, names, chosen)
+    outcome = Outcome(until, gone, unmatched)
     changed, frames = [], []
     for table in tables:
         found = _undone(job, spark, log, table, chosen)
@@ -320,28 +327,44 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     if frames:
         with job.step("undoing"):
             job.write("undo", _without_changed_again(reduce(DataFrame.union, frames)))
-        outcome.read(spark.read.parquet(f"{job.folder}/undo"))
+        outcome.read(spark.read.parquet(f"{job.folder}/undo"), tables, chosen)
         if outcome.faults:
             for changes in changed:
                 job.faults.take(job.folder, changes)
     return outcome
 
 
-def _tables(  # noqa: PLR0917 - what is asked for, of what
-    job: Job, spark: SparkSession, one: Input, log: Log, names: Sequence[tuple[str, str]], chosen: Chosen
+def _ends(job: Job, spark: SparkSession, one: Input, chosen: Chosen) -> DataFrame:
+    """Return where the chosen transactions end."""
+    ends = units(job, spark, one, chosen.gtids)
+    if chosen.gtids is not None:
+        ends = ends.where("inside")
+    if chosen.transactions is not None:
+        ends = ends.where(sf.col("id").isin(*chosen.transactions))
+    if chosen.after is not None:
+        ends = ends.where(place_column() > order_of(chosen.after))
+    if chosen.until is not None:
+        ends = ends.where(place_column() <= order_of(chosen.until))
+    return ends
+
+
+def _unmatched(ends: DataFrame, chosen: Chosen, source: str) -> Iterator[str]:
+    """Say which of the transactions that were asked for are not there."""
+    between = " between the moments" if chosen.after or chosen.until else ""
+    if chosen.gtids is not None and ends.isEmpty():
+        yield f"{source} has no transaction of --gtids{between}"
+    if chosen.transactions is not None:
+        found = {row.id for row in ends.select("id").distinct().collect()}
+        for name in sorted(chosen.transactions - found):
+            yield f"{source} has no transaction {name}{between}"
+
+
+def _tables(
+    log: Log, ends: DataFrame | None, names: Sequence[tuple[str, str]], chosen: Chosen
 ) -> tuple[list[Table], list[str]]:
     """Give the tables by their current names, and those that no longer exist."""
     found: list[tuple[str, str]] = list(names)
-    if not names:
-        ends = units(job, spark, one, chosen.gtids)
-        if chosen.gtids is not None:
-            ends = ends.where("inside")
-        if chosen.transactions is not None:
-            ends = ends.where(sf.col("id").isin(*chosen.transactions))
-        if chosen.after is not None:
-            ends = ends.where(place_column() > order_of(chosen.after))
-        if chosen.until is not None:
-            ends = ends.where(place_column() <= order_of(chosen.until))
+    if not names and ends is not None:
         changed = ends.select(sf.explode(sf.split("tables", "\n")).alias("name"), "*").where("name <> ''")
         for row in changed.groupBy("name").agg(sf.min(place_column()).alias("at")).orderBy("name").collect():
             database, _, name = row.name.partition(".")
@@ -396,8 +419,11 @@ def _without_changed_again(undone: DataFrame) -> DataFrame:
 class Outcome:
     """What can be undone, and what cannot."""
 
-    def __init__(self, until: Reached, gone: Sequence[str]) -> None:
+    def __init__(self, until: Reached, gone: Sequence[str], unmatched: Iterable[str]) -> None:
         self.until = until
+        self.gone = gone
+        self.unmatched = list(unmatched)
+        """What was asked for and is not there."""
         self.notes = [f"cannot be undone: {each}" for each in gone]
         self.statements: list[tuple[str, str, str]] = []
         self.undone: DataFrame | None = None
@@ -407,7 +433,7 @@ class Outcome:
         self.transactions = 0
         self.faults = 0
 
-    def read(self, undone: DataFrame) -> None:
+    def read(self, undone: DataFrame, tables: Sequence[Table], chosen: Chosen) -> None:
         """Sum up."""
         self.undone = undone
         has = sf.col("statement").isNotNull()
@@ -435,6 +461,19 @@ class Outcome:
         self.lost = lost.orderBy(sf.desc("rows"), "table", "column").limit(_TOLD).collect()
         self.transactions = undone.where(has).select("id").distinct().count()
         self.faults = undone.where("epoch is null").count()
+        if chosen.keys:
+            known = undone.where("key is not null").select("table", "key").distinct().collect()
+            self.unmatched += [
+                f"no selected change of {table} has the key {_as_option(key)}"
+                for table in tables
+                for key in chosen.keys
+                if not any(row.table == str(table) and _is(json.loads(row.key), key) for row in known)
+            ]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no change was selected."""
+        return not self.counts and not self.gone
 
     @property
     def not_undone(self) -> int:
@@ -473,15 +512,25 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             dict(zip(("table", "place", "statement"), each, strict=True)) for each in outcome.statements
         ],
         "notes_of_tables": outcome.notes,
+        "not_found": outcome.unmatched,
     }
+
+
+def shortfall(job: Job, outcome: Outcome) -> str | None:
+    """Say that not all that was asked for is undone; None where it is."""
+    if outcome.nothing:
+        return f"nothing is selected: {'; '.join(outcome.unmatched) or 'no change meets all conditions'}"
+    if outcome.not_undone or outcome.lost or outcome.notes or outcome.unmatched or job.faults.number:
+        return "not all of it can be undone: the report lists what cannot"
+    return None
 
 
 def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     """Build the page."""
     page = Report(f"Flashback of {job.sources[0]}", [f"made as of {outcome.until}"])
     counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
-    if outcome.not_undone or outcome.lost or outcome.notes or job.faults.number:
-        page.verdict("Not all of it can be undone: what cannot is listed below.", "doubt")
+    if (problem := shortfall(job, outcome)) is not None:
+        page.verdict(f"{problem[0].upper()}{problem[1:]}.", "doubt")
     else:
         page.verdict("All selected changes can be undone.", "good")
     page.tiles(
@@ -494,7 +543,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         ]
     )
     page.text("The statements are in flashback.sql." if written else "A dry run: no SQL is written.")
-    for note in outcome.notes:
+    for note in (*outcome.unmatched, *outcome.notes):
         page.text(note)
     page.section("Tables")
     headings = ["table", "rows deleted", "rows reverted", "rows restored", "not undone"]
@@ -561,6 +610,8 @@ def main(  # noqa: PLR0917 - click calls it by names
     if not dry_run:
         outcome.write_sql(f"{job.folder}/flashback.sql")
     job.finish(summary(outcome), report(job, outcome, written=not dry_run))
+    if (missed := shortfall(job, outcome)) is not None:
+        job.shortfall = UserError(missed, ExitCode.NOT_UNDONE)
 
 
 def choose(  # noqa: PLR0917 - the options of the command

@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     DATA = 7
     """The data stops us: a gap, another log without GTIDs."""
     NOT_UNDONE = 8
-    """``millrace binlog --flashback``: the log does not say how to undo a change."""
+    """``millrace binlog --flashback`` or the job flashback: not all that was selected can be undone."""
     FAULTY = 9
     """A job has met records that could not be read; everything else is written."""
     BUG = 70

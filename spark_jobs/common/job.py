@@ -159,6 +159,8 @@ class Job:
     notes: list[str] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     run: str = field(default_factory=new_run)
+    shortfall: UserError | None = None
+    """With what the command ends although the results are written; records that cannot be read come first."""
 
     @property
     def folder(self) -> str:
@@ -380,6 +382,8 @@ def job_command(
                             "else was written",
                             ExitCode.FAULTY,
                         )
+                    if job.shortfall is not None:
+                        raise job.shortfall
 
         return command
 

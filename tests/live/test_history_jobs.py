@@ -243,6 +243,15 @@ def test_the_commands(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> 
     assert told["tables"] == {table: {"inserts": 1, "updates": 1, "deletes": 0, "not_undone": 0}}
     assert not (tmp_path / "flashback" / "flashback.sql").exists()
 
+    no = "flashback", "--transaction", "no:1", "--dry-run"
+    assert f"error: nothing is selected: {world.source} has no transaction no:1\n" in run(*no, code=8)
+    first = world.rows("items")[0]["transaction"]["id"]
+    assert "error: not all of it can be undone: " in run(*no, "--transaction", first, code=8)
+    told = json.loads((tmp_path / "flashback" / "summary.json").read_text())
+    assert told["not_found"] == [f"{world.source} has no transaction no:1"]
+    assert told["transactions"] == 1
+    said = run("flashback", "--table", table, "--key", "id=123456", code=8)
+    assert f"error: nothing is selected: no selected change of {table} has the key id=123456\n" in said
     said = run("flashback", "--table", table, "--key", "ID=25", code=2)
     assert f"error: --key names ID; the primary key of {table} is id\n" in said
     said = run("flashback", "--table", table, code=2)

@@ -1,30 +1,43 @@
 """The statements of the job flashback, made of records of row topics."""
 
 from decimal import Decimal
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition
 from millrace.runtime.errors import SettingsError
 from millrace.verify.conversions import Untold
 from millrace.verify.history import Era, Origin, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.tables import KnownColumn, Table, parse_key
+from spark_jobs.common.faults import Faults
+from spark_jobs.common.tables import KnownColumn, Reached, Table, parse_key
 from spark_jobs.flashback import (
     _UNDO_SCHEMA,
     Chosen,
+    Outcome,
     Undoing,
     Unreturnable,
     _faulty,
     _is,
+    _unmatched,
     equals,
     literal,
     parse_transactions,
+    report,
 )
+from tests.spark_session import SPARK
+
+if TYPE_CHECKING:
+    from spark_jobs.common.job import Job
+
+pytestmark = SPARK
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -223,6 +236,54 @@ def test_a_gtid_of_mariadb_names_one_transaction() -> None:
         SettingsError, match=r"--gtids is '0-1': expected a set as of gtid_executed, or GTIDs"
     ):
         parse_transactions("0-1")
+
+
+UNTIL = Reached(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, more=False)
+
+
+def verdict_on(**more: Any) -> tuple[str, str] | None:
+    """The verdict where nothing but what is given was found."""
+    outcome = Outcome(UNTIL, **{"gone": [], "unmatched": []} | more)
+    job = cast("Job", SimpleNamespace(sources=["shop"], faults=Faults()))
+    page = report(job, outcome, written=True)
+    assert all(note in page.html("footer") for note in (*outcome.unmatched, *outcome.notes))
+    return page.result
+
+
+def test_nothing_is_no_success() -> None:
+    assert verdict_on() == ("Nothing is selected: no change meets all conditions.", "doubt")
+    assert verdict_on(unmatched=["shop has no transaction 0-1-5"]) == (
+        "Nothing is selected: shop has no transaction 0-1-5.",
+        "doubt",
+    )
+    partly = "Not all of it can be undone: the report lists what cannot.", "doubt"
+    assert verdict_on(gone=["shop.t did not exist"]) == partly
+
+
+def undone(spark: SparkSession, *changes: dict[str, Any]) -> DataFrame:
+    """What executors made of changes; what is not given is as of a chosen update of row 1 of shop.t."""
+    layout = arrow_schema(_UNDO_SCHEMA)
+    usual = {
+        "epoch": 0, "number": 7, "pos": 100, "sub_index": 0, "row": 0, "file": "binlog.000007", "id": "0-1-5",
+        "op": "u", "chosen": True, "table": "shop.t", "key": '{"id": 1}', "statement": "UPDATE",
+    }  # fmt: skip
+    rows = [tuple((usual | each).get(name) for name in layout.names) for each in changes]
+    return spark.createDataFrame(rows, _UNDO_SCHEMA)
+
+
+def test_what_was_asked_for_and_is_not_there_is_told(spark: SparkSession) -> None:
+    ends = spark.createDataFrame([(0, 7, 100, "0-1-5")], "epoch int, number bigint, pos bigint, id string")
+    asked = Chosen(transactions=frozenset({"0-1-5", "0-1-6"}))
+    assert list(_unmatched(ends, asked, "shop")) == ["shop has no transaction 0-1-6"]
+    asked = Chosen(GtidSet.parse(f"{UUID}:1-5"), until=(0, 7, 4))
+    assert list(_unmatched(ends, asked, "shop")) == []
+    assert list(_unmatched(ends.limit(0), asked, "shop")) == [
+        "shop has no transaction of --gtids between the moments"
+    ]
+    outcome = Outcome(UNTIL, [], [])
+    outcome.read(undone(spark, {}), [KEYED], Chosen(keys=[{"id": "1"}, {"id": "2"}]))
+    assert outcome.unmatched == ["no selected change of shop.t has the key id=2"]
+    assert not outcome.nothing
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
