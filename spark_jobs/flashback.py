@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
@@ -86,7 +86,10 @@ _MOVING: Final = {"timestamp", "datetime"}
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which changes are undone: those that meet all given conditions."""
+    """Which changes are undone: those that meet all given conditions.
+
+    They are after a place and up to one if their transaction was committed there.
+    """
 
     gtids: GtidSet | None = None
     transactions: frozenset[str] | None = None
@@ -94,7 +97,7 @@ class Chosen:
     until: tuple[int, int, int] | None = None
     keys: Sequence[Mapping[str, str]] = ()
 
-    def __contains__(self, change: tuple[tuple[int, int, int], str | None]) -> bool:
+    def __contains__(self, change: tuple[tuple[int, ...], str | None]) -> bool:
         place, transaction = change
         return (
             (self.gtids is None or bool(has_gtid(self.gtids, transaction)))
@@ -254,8 +257,7 @@ def _undoer(
 def _line(
     change: Mapping[str, Any], table: Table, undoing: Undoing, chosen: Chosen, envelope: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    place = change["epoch"], change["number"], change["pos"]
-    era, wanted = change["era"], (place, change["id"]) in chosen
+    era, wanted = change["era"], (tuple(change["committed"].values()), change["id"]) in chosen
     key = statement = reason = None
     lost: list[str] = []
     try:
@@ -310,8 +312,9 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         tables, gone = _tables(log, ends, names, chosen)
     outcome = Outcome(until, gone, unmatched)
     changed, frames = [], []
+    commits = _commits(job, spark, one, chosen)
     for table in tables:
-        found = _undone(job, spark, log, table, chosen)
+        found = _undone(job, spark, log, table, chosen, commits)
         if found is not None:
             changed.append(found[0])
             frames.append(found[1])
@@ -387,8 +390,33 @@ def _tables(
     return tables, gone
 
 
-def _undone(
-    job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen
+def _commits(job: Job, spark: SparkSession, one: Input, chosen: Chosen) -> DataFrame | None:
+    """Return where the transactions that ended after a moment did, by their names; None without a moment."""
+    moments = [moment for moment in (chosen.after, chosen.until) if moment is not None]
+    if not moments:
+        return None
+    later = units(job, spark, one).where(place_column() > order_of(min(moments)))
+    return persisted(
+        later.groupBy(sf.col("id").alias("ended")).agg(sf.collect_set(place_column()).alias("ends"))
+    )
+
+
+def _with_commit(changes: DataFrame, commits: DataFrame | None) -> DataFrame:
+    """Add where changes were ``committed``: after their own place, those of XA transactions far after it."""
+    place = place_column()
+    if commits is None:
+        return changes.withColumn("committed", place)
+
+    def is_own(end: Column) -> Column:
+        return (end >= place) & (sf.col("gtid").isNotNull() | (end["epoch"] == sf.col("epoch")))
+
+    joined = changes.join(commits, changes["id"] == commits["ended"], "left")
+    committed = sf.coalesce(sf.array_min(sf.filter("ends", is_own)), place)
+    return joined.withColumn("committed", committed).drop("ended", "ends")
+
+
+def _undone(  # noqa: PLR0917 - what is undone, of what
+    job: Job, spark: SparkSession, log: Log, table: Table, chosen: Chosen, commits: DataFrame | None
 ) -> tuple[DataFrame, DataFrame] | None:
     """Return the changes of a table, and their undoing."""
     changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)
@@ -396,7 +424,7 @@ def _undone(
         return None
     changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(log.until)))
     undo = _undoer(table, chosen, schemas, mariadb=log.server.mariadb)
-    return changes, changes.mapInArrow(undo, _UNDO_SCHEMA)
+    return changes, _with_commit(changes, commits).mapInArrow(undo, _UNDO_SCHEMA)
 
 
 def _without_changed_again(undone: DataFrame) -> DataFrame:

@@ -29,6 +29,7 @@ CREATE TABLE kinds (id BIGINT UNSIGNED, tag VARCHAR(10) CHARACTER SET latin1, f 
 CREATE TABLE bag (v VARCHAR(20) CHARACTER SET latin1, f FLOAT, j JSON, b BIT(3), t TIME, g GEOMETRY);
 CREATE TABLE plain (id INT PRIMARY KEY, gone VARCHAR(9), note TEXT CHARACTER SET utf8mb4, n SMALLINT);
 CREATE TABLE emptied (id INT PRIMARY KEY);
+CREATE TABLE prepared (id INT PRIMARY KEY);
 SET SESSION sql_mode = '';
 INSERT INTO kinds (id, tag, f, d, b, bin, at, seen, t, day, y, e, s, j, g, big) VALUES
   (18446744073709551615, 'é', 1.1, 0.1, b'100000001', x'00ff5c27', '2024-01-02 03:04:05.678',
@@ -87,9 +88,14 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
     with world.service("run"):
         world.wait_for_start()
         run(world, BEFORE)
+        with world.server.connect(database=world.database) as connection, connection.cursor() as cursor:
+            for statement in (
+                "XA START 'x'", "INSERT INTO prepared VALUES (1)", "XA END 'x'", "XA PREPARE 'x'",
+            ):  # fmt: skip
+                cursor.execute(statement)
         _, place, _ = moments_now(world)
         before = rows_now(world)
-        run(world, DAMAGE)
+        run(world, f"XA COMMIT 'x'; {DAMAGE}")
         world.wait_for_row("emptied", 4)
 
         sql, told = flash(spark, world, tmp_path / "results", between=(place, None))
@@ -99,6 +105,7 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
             "bag": {"inserts": 1, "updates": 1, "deletes": 2, "not_undone": 0},
             "plain": {"inserts": 2, "updates": 1, "deletes": 2, "not_undone": 0},
             "emptied": {"inserts": 1, "updates": 0, "deletes": 0, "not_undone": 1},
+            "prepared": {"inserts": 1, "updates": 0, "deletes": 0, "not_undone": 0},
         }
         ((reason, lost),) = zip(told["not_undone"], told["lost_columns"], strict=True)
         assert reason["reason"] == "the table was emptied, or created, after the change"
@@ -109,6 +116,7 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
         after = rows_now(world)
         assert after["kinds"] == before["kinds"]
         assert after["bag"] == before["bag"]
+        assert after["prepared"] == before["prepared"]
         assert not after["emptied"][1]
         # What ALTER dropped cannot return; what it added has its default.
         names, rows = before["plain"]

@@ -27,6 +27,7 @@ from spark_jobs.flashback import (
     _faulty,
     _is,
     _unmatched,
+    _with_commit,
     equals,
     literal,
     parse_transactions,
@@ -284,6 +285,35 @@ def test_what_was_asked_for_and_is_not_there_is_told(spark: SparkSession) -> Non
     outcome.read(undone(spark, {}), [KEYED], Chosen(keys=[{"id": "1"}, {"id": "2"}]))
     assert outcome.unmatched == ["no selected change of shop.t has the key id=2"]
     assert not outcome.nothing
+
+
+def test_a_moment_is_compared_with_the_place_of_the_commit(spark: SparkSession) -> None:
+    """Transactions that were prepared lie before their commit, maybe in another epoch."""
+    changes = spark.createDataFrame(
+        [
+            (0, 7, 100, "x:1", "x:0"),  # prepared, and committed in another epoch
+            (0, 7, 200, "x:1", "x:0"),
+            (0, 7, 300, "x:2", "x:2"),
+            (0, 7, 400, "x:3", "x:3"),  # before the moment
+            (0, 7, 500, "binlog.000007:490", None),  # its name comes again in another epoch
+            (None, None, None, None, None),  # it cannot be read
+        ],
+        "epoch int, number bigint, pos bigint, id string, gtid string",
+    )
+    commits = spark.createDataFrame(
+        [
+            ("x:1", [(1, 1, 50), (2, 1, 50)]),
+            ("x:2", [(0, 7, 290), (0, 7, 390)]),  # CREATE TABLE … SELECT: a statement, and rows
+            ("binlog.000007:490", [(1, 7, 590)]),
+        ],
+        "ended string, ends array<struct<epoch: int, number: bigint, pos: bigint>>",
+    )
+    found = {row.pos: tuple(row.committed) for row in _with_commit(changes, commits).collect()}
+    assert found.pop(None) == (None, None, None)
+    assert found == {
+        100: (1, 1, 50), 200: (1, 1, 50), 300: (0, 7, 390), 400: (0, 7, 400), 500: (0, 7, 500),
+    }  # fmt: skip
+    assert _with_commit(changes.limit(1), None).collect()[0].committed == (0, 7, 100)
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
