@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
@@ -85,6 +86,21 @@ _MOVING: Final = {"timestamp", "datetime"}
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What a moment is in the log: the place after its ``last`` transaction, None before the first one."""
+
+    option: str
+    text: str
+    last: Reached | None
+    doubt: str | None = None
+    """That transactions on one side of it belong on the other by their times."""
+
+    def __str__(self) -> str:
+        where = "before the first transaction of the log" if self.last is None else f"after {self.last}"
+        return f"{self.option} {self.text} is {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """Which changes are undone: those that meet all given conditions.
 
@@ -96,6 +112,7 @@ class Chosen:
     after: tuple[int, int, int] | None = None
     until: tuple[int, int, int] | None = None
     keys: Sequence[Mapping[str, str]] = ()
+    bounds: Sequence[Bound] = ()
 
     def __contains__(self, change: tuple[tuple[int, ...], str | None]) -> bool:
         place, transaction = change
@@ -310,7 +327,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         ends = None if names and not by_transaction else persisted(_ends(job, spark, one, chosen))
         unmatched = [] if ends is None else list(_unmatched(ends, chosen, one.source))
         tables, gone = _tables(log, ends, names, chosen)
-    outcome = Outcome(until, gone, unmatched)
+    outcome = Outcome(until, gone, unmatched, chosen.bounds)
     changed, frames = [], []
     commits = _commits(job, spark, one, chosen)
     for table in tables:
@@ -447,8 +464,11 @@ def _without_changed_again(undone: DataFrame) -> DataFrame:
 class Outcome:
     """What can be undone, and what cannot."""
 
-    def __init__(self, until: Reached, gone: Sequence[str], unmatched: Iterable[str]) -> None:
+    def __init__(
+        self, until: Reached, gone: Sequence[str], unmatched: Iterable[str], bounds: Sequence[Bound]
+    ) -> None:
         self.until = until
+        self.bounds = bounds
         self.gone = gone
         self.unmatched = list(unmatched)
         """What was asked for and is not there."""
@@ -530,6 +550,15 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
     return {
         "as_of": str(outcome.until),
+        "bounds": [
+            {
+                "option": bound.option,
+                "given": bound.text,
+                "last": None if bound.last is None else str(bound.last),
+                "out_of_order": bound.doubt,
+            }
+            for bound in outcome.bounds
+        ],
         "transactions": outcome.transactions,
         "tables": {
             row.table: {k: v for k, v in row.asDict().items() if k != "table"} for row in outcome.counts
@@ -555,10 +584,14 @@ def shortfall(job: Job, outcome: Outcome) -> str | None:
 
 def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     """Build the page."""
-    page = Report(f"Flashback of {job.sources[0]}", [f"made as of {outcome.until}"])
+    facts = [f"made as of {outcome.until}", *map(str, outcome.bounds)]
+    page = Report(f"Flashback of {job.sources[0]}", facts)
+    doubts = [bound.doubt for bound in outcome.bounds if bound.doubt is not None]
     counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
     if (problem := shortfall(job, outcome)) is not None:
         page.verdict(f"{problem[0].upper()}{problem[1:]}.", "doubt")
+    elif doubts:
+        page.verdict("All selected changes can be undone, but times are out of order: see below.", "doubt")
     else:
         page.verdict("All selected changes can be undone.", "good")
     page.tiles(
@@ -571,7 +604,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         ]
     )
     page.text("The statements are in flashback.sql." if written else "A dry run: no SQL is written.")
-    for note in (*outcome.unmatched, *outcome.notes):
+    for note in (*doubts, *outcome.unmatched, *outcome.notes):
         page.text(note)
     page.section("Tables")
     headings = ["table", "rows deleted", "rows reverted", "rows restored", "not undone"]
@@ -652,16 +685,43 @@ def choose(  # noqa: PLR0917 - the options of the command
 ) -> Chosen:
     """Convert the options to the choice of changes to undo."""
     (one,) = job.inputs
-    places = []
-    for option, text in zip(("--after", "--until"), between, strict=True):
-        found = None if text is None else reach_or_none(job, spark, one, parse_moment(option, text))
-        places.append(None if found is None else found.place.order())
-    if between[1] is not None and places[1] is None:
+    options = zip(("--after", "--until"), between, strict=True)
+    bounds = [_bound(job, spark, one, option, text) for option, text in options if text is not None]
+    for bound in bounds:
+        job.steps.say(str(bound))
+    places = {bound.option: bound.last.place.order() for bound in bounds if bound.last is not None}
+    if between[1] is not None and "--until" not in places:
         raise UserError(f"nothing was committed by {between[1]}, according to {one.source}", ExitCode.DATA)
     wanted, listed = (None, None) if gtids is None else parse_transactions(gtids)
     named = frozenset(transactions) or None
     both = named & listed if named is not None and listed is not None else named or listed
-    return Chosen(wanted, both, places[0], places[1], keys)
+    return Chosen(wanted, both, places.get("--after"), places.get("--until"), keys, bounds)
+
+
+def _bound(job: Job, spark: SparkSession, one: Input, option: str, text: str) -> Bound:
+    """Find what a moment is in the log."""
+    moment = parse_moment(option, text)
+    last = reach_or_none(job, spark, one, moment)
+    if last is None or not isinstance(moment, datetime):
+        return Bound(option, text, last)
+    return Bound(option, text, last, _out_of_order(units(job, spark, one), option, moment, last))
+
+
+def _out_of_order(ends: DataFrame, option: str, moment: datetime, last: Reached) -> str | None:
+    """Say which transactions up to a place were committed after the time for which it stands."""
+    name = sf.concat_ws(" at ", "id", sf.concat_ws(":", "file", "pos"))
+    later = ends.where(sf.col("time_ms") > int(moment.timestamp() * 1000))
+    found = later.where(place_column() < place_of(last.place)).agg(
+        sf.count("*").alias("n"), sf.min_by(name, place_column()).alias("first")
+    )
+    (row,) = found.collect()
+    if not row.n:
+        return None
+    so = "not undone" if option == "--after" else "undone"
+    return (
+        f"times are out of order: transactions before {last.place} that are later than {option}: {row.n:,}, "
+        f"the first of them {row.first}; they are {so}. Name a position or GTIDs instead of the time"
+    )
 
 
 def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None]:

@@ -1,5 +1,7 @@
 """The statements of the job flashback, made of records of row topics."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -20,18 +22,21 @@ from spark_jobs.common.faults import Faults
 from spark_jobs.common.tables import KnownColumn, Reached, Table, parse_key
 from spark_jobs.flashback import (
     _UNDO_SCHEMA,
+    Bound,
     Chosen,
     Outcome,
     Undoing,
     Unreturnable,
     _faulty,
     _is,
+    _out_of_order,
     _unmatched,
     _with_commit,
     equals,
     literal,
     parse_transactions,
     report,
+    summary,
 )
 from tests.spark_session import SPARK
 
@@ -242,23 +247,23 @@ def test_a_gtid_of_mariadb_names_one_transaction() -> None:
 UNTIL = Reached(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, more=False)
 
 
-def verdict_on(**more: Any) -> tuple[str, str] | None:
-    """The verdict where nothing but what is given was found."""
-    outcome = Outcome(UNTIL, **{"gone": [], "unmatched": []} | more)
+def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
+    """The verdict of the page, which tells all that is noted."""
     job = cast("Job", SimpleNamespace(sources=["shop"], faults=Faults()))
     page = report(job, outcome, written=True)
-    assert all(note in page.html("footer") for note in (*outcome.unmatched, *outcome.notes))
+    doubts = [bound.doubt for bound in outcome.bounds if bound.doubt is not None]
+    told = *outcome.unmatched, *outcome.notes, *map(str, outcome.bounds), *doubts
+    assert all(note in page.html("footer") for note in told)
     return page.result
 
 
 def test_nothing_is_no_success() -> None:
-    assert verdict_on() == ("Nothing is selected: no change meets all conditions.", "doubt")
-    assert verdict_on(unmatched=["shop has no transaction 0-1-5"]) == (
-        "Nothing is selected: shop has no transaction 0-1-5.",
-        "doubt",
-    )
+    nothing = Outcome(UNTIL, [], [], [])
+    assert verdict_on(nothing) == ("Nothing is selected: no change meets all conditions.", "doubt")
+    nothing.unmatched = ["shop has no transaction 0-1-5"]
+    assert verdict_on(nothing) == ("Nothing is selected: shop has no transaction 0-1-5.", "doubt")
     partly = "Not all of it can be undone: the report lists what cannot.", "doubt"
-    assert verdict_on(gone=["shop.t did not exist"]) == partly
+    assert verdict_on(Outcome(UNTIL, ["shop.t did not exist"], [], [])) == partly
 
 
 def undone(spark: SparkSession, *changes: dict[str, Any]) -> DataFrame:
@@ -281,7 +286,7 @@ def test_what_was_asked_for_and_is_not_there_is_told(spark: SparkSession) -> Non
     assert list(_unmatched(ends.limit(0), asked, "shop")) == [
         "shop has no transaction of --gtids between the moments"
     ]
-    outcome = Outcome(UNTIL, [], [])
+    outcome = Outcome(UNTIL, [], [], [])
     outcome.read(undone(spark, {}), [KEYED], Chosen(keys=[{"id": "1"}, {"id": "2"}]))
     assert outcome.unmatched == ["no selected change of shop.t has the key id=2"]
     assert not outcome.nothing
@@ -314,6 +319,43 @@ def test_a_moment_is_compared_with_the_place_of_the_commit(spark: SparkSession) 
         100: (1, 1, 50), 200: (1, 1, 50), 300: (0, 7, 390), 400: (0, 7, 400), 500: (0, 7, 500),
     }  # fmt: skip
     assert _with_commit(changes.limit(1), None).collect()[0].committed == (0, 7, 100)
+
+
+def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order(spark: SparkSession) -> None:
+    ends = spark.createDataFrame(
+        [
+            (0, 7, 100, "binlog.000007", 60_000, "0-1-5"),
+            (0, 7, 200, "binlog.000007", 70_000, None),
+            (0, 7, 300, "binlog.000007", 80_000, "0-1-7"),
+            (0, 7, 400, "binlog.000007", 50_000, "0-1-8"),  # a replayed one
+            (0, 7, 500, "binlog.000007", 90_000, "0-1-9"),
+        ],
+        "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string",
+    )
+    last = Reached(SourcePosition(0, "binlog.000007", 400), "0-1-8", 50_000, more=True)
+    minute = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    doubt = _out_of_order(ends, "--after", minute, last)
+    assert doubt == (
+        "times are out of order: transactions before binlog.000007:400 that are later than --after: 2, the "
+        "first of them binlog.000007:200; they are not undone. Name a position or GTIDs instead of the time"
+    )
+    assert _out_of_order(ends, "--until", minute + timedelta(seconds=20), last) is None
+
+    bound = Bound("--after", "1970-01-01T00:01", last)
+    assert str(bound) == (
+        "--after 1970-01-01T00:01 is after 0-1-8 at binlog.000007:400, committed 1970-01-01 00:00:50 UTC"
+    )
+    early = Bound("--after", "1969-01-01", None)
+    assert str(early) == "--after 1969-01-01 is before the first transaction of the log"
+    outcome = Outcome(UNTIL, [], [], [bound, early])
+    outcome.read(undone(spark, {}), [KEYED], Chosen())
+    assert verdict_on(outcome) == ("All selected changes can be undone.", "good")
+    outcome.bounds = [replace(bound, doubt=doubt)]
+    assert verdict_on(outcome) == (
+        "All selected changes can be undone, but times are out of order: see below.",
+        "doubt",
+    )
+    assert summary(outcome)["bounds"][0]["last"] == str(last)
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
