@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
@@ -346,7 +346,8 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
             outcome.notes.append(f"{table}: {as_text}")
     if frames:
         with job.step("undoing"):
-            job.write("undo", _without_changed_again(reduce(DataFrame.union, frames)))
+            every = reduce(DataFrame.union, frames)
+            job.write("undo", _whole_keys(_without_changed_again(every, by_key=bool(chosen.keys))))
         outcome.read(spark.read.parquet(f"{job.folder}/undo"), tables, chosen)
         if outcome.faults:
             for changes in changed:
@@ -444,12 +445,17 @@ def _undone(  # noqa: PLR0917 - what is undone, of what
     return changes, _with_commit(changes, commits).mapInArrow(undo, _UNDO_SCHEMA)
 
 
-def _without_changed_again(undone: DataFrame) -> DataFrame:
-    """Undo no change of a row that another transaction has changed later, which is not undone."""
+def _without_changed_again(undone: DataFrame, *, by_key: bool) -> DataFrame:
+    """Undo no change of a row that another transaction has changed later, which is not undone.
+
+    What is not chosen is left out, but ``by_key`` it may be half of an update of the key of which the other
+    is chosen.
+    """
     place = sf.struct(*PLACE)
     others = undone.where("not chosen and key is not null")
     last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
-    joined = undone.where("chosen").join(last, ["table", "key"], "left")
+    wanted = undone.where("chosen or op <> 'u'") if by_key else undone.where("chosen")
+    joined = wanted.join(last, ["table", "key"], "left")
     again = sf.coalesce(sf.col("last") > place, sf.lit(False)) & sf.col("statement").isNotNull()
     why = sf.concat(sf.lit("the row was changed again by "), "by", sf.lit(", which is not undone"))
     return joined.withColumns(
@@ -459,6 +465,25 @@ def _without_changed_again(undone: DataFrame) -> DataFrame:
             "lost": sf.when(~again, sf.col("lost")),
         }
     ).drop("last", "by")
+
+
+def _whole_keys(undone: DataFrame) -> DataFrame:
+    """Undo both halves of an update of the key, or neither; leave out what is not chosen.
+
+    The halves are a delete and, as the next row of its event, an insert: no other event has both.
+    """
+    first = sf.col("row") - sf.when(sf.col("op") == "c", 1).otherwise(0)
+    update = Window.partitionBy("table", "epoch", "number", "pos", "sub_index", first, sf.col("op") == "u")
+    without = sf.col("statement").isNull()
+    halved = ~without & (sf.max(without).over(update))
+    other = sf.coalesce(sf.max("reason").over(update), sf.lit("--key does not name it"))
+    why = sf.concat(sf.lit("the key was updated, and its other row is not undone: "), other)
+    columns = {
+        "reason": sf.when(halved, why).otherwise(sf.col("reason")),
+        "statement": sf.when(~halved, sf.col("statement")),
+        "lost": sf.when(~halved, sf.col("lost")),
+    }
+    return undone.withColumns(columns).where("chosen")
 
 
 class Outcome:

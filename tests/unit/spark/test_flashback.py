@@ -31,7 +31,9 @@ from spark_jobs.flashback import (
     _is,
     _out_of_order,
     _unmatched,
+    _whole_keys,
     _with_commit,
+    _without_changed_again,
     equals,
     literal,
     parse_transactions,
@@ -356,6 +358,32 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
         "doubt",
     )
     assert summary(outcome)["bounds"][0]["last"] == str(last)
+
+
+def test_an_update_of_the_key_is_undone_whole_or_not_at_all(spark: SparkSession) -> None:
+    one, two, other = '{"id": 1}', '{"id": 2}', '{"id": 3}'
+    old = {"op": "d", "statement": "INSERT 1"}
+    new = {"op": "c", "row": 1, "key": two, "statement": "DELETE 2"}
+    again = {"pos": 900, "id": "0-1-9", "chosen": False, "statement": None}
+    insert = {"pos": 50, "op": "c", "key": other, "statement": "DELETE 3"}
+
+    def left(*changes: dict[str, Any], by_key: bool = False) -> dict[str, str | None]:
+        """Why a statement is withheld, by key; None where it is not."""
+        found = _whole_keys(_without_changed_again(undone(spark, *changes), by_key=by_key)).collect()
+        assert all((row.statement is None) == (row.reason is not None) for row in found)
+        return {row.key: row.reason for row in found}
+
+    assert left(old, new, insert) == {one: None, two: None, other: None}
+    changed = "the row was changed again by 0-1-9, which is not undone"
+    half = f"the key was updated, and its other row is not undone: {changed}"
+    assert left(old, new, insert, again) == {one: changed, two: half, other: None}
+    assert left(old, new, again | {"key": two}) == {one: half, two: changed}
+    lost = old | {"statement": None, "reason": "it is lost"}
+    assert left(lost, new)[two] == "the key was updated, and its other row is not undone: it is lost"
+    unnamed = new | {"chosen": False, "statement": None}
+    told = "the key was updated, and its other row is not undone: --key does not name it"
+    assert left(old, unnamed, {"pos": 50}, by_key=True) == {one: told}
+    assert left(old | {"id": "0-1-4", "pos": 60}, {"pos": 50}, insert) == {one: None, other: None}
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:
