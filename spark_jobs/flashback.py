@@ -556,6 +556,7 @@ class Outcome:
     def write_sql(self, path: str) -> None:
         """Write the statements, the newest first, each transaction as one; memory holds a part of them."""
         system, place = file_system(path)
+        system.create_dir(place.rpartition("/")[0], recursive=True)
         with system.open_output_stream(place) as out:
             out.write(_HEAD % comment_text(f"as of {self.until}"))
             current = None

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -259,8 +260,10 @@ def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
     return page.result
 
 
-def test_nothing_is_no_success() -> None:
+def test_nothing_is_no_success(tmp_path: Path) -> None:
     nothing = Outcome(UNTIL, [], [], [])
+    nothing.write_sql(f"{tmp_path}/run/flashback.sql")
+    assert (tmp_path / "run" / "flashback.sql").read_text().startswith("-- What follows undoes changes")
     assert verdict_on(nothing) == ("Nothing is selected: no change meets all conditions.", "doubt")
     nothing.unmatched = ["shop has no transaction 0-1-5"]
     assert verdict_on(nothing) == ("Nothing is selected: shop has no transaction 0-1-5.", "doubt")
