@@ -29,14 +29,17 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.table import ColumnDefinition
 from millrace.binlog_command.row_printer import comment_text, quoted_name, sql_string
 from millrace.contract import escape_name
+from millrace.ddl import MISSING
+from millrace.ddl import statements as ddl
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
+from millrace.verify.history import Statement
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import file_system
-from spark_jobs.common.job import Input, Job, job_command, persisted
+from spark_jobs.common.job import Input, Job, job_command, moment, persisted
 from spark_jobs.common.lines import batch_of, reason_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
@@ -383,21 +386,31 @@ def _unmatched(ends: DataFrame, chosen: Chosen, source: str) -> Iterator[str]:
 def _tables(
     log: Log, ends: DataFrame | None, names: Sequence[tuple[str, str]], chosen: Chosen
 ) -> tuple[list[Table], list[str]]:
-    """Give the tables by their current names, and those that no longer exist."""
+    """Give the tables by their current names, and say of others why none of their rows can return."""
     found: list[tuple[str, str]] = list(names)
+    spelled = {(log.catalog.spelled(database), log.catalog.spelled(name)) for database, name in names}
+    drops: dict[tuple[str, str], str] = {}
+    gone = []
+    for statement in log.statements:
+        for each in _dropped(log, statement):
+            when = f"{moment(statement.time_ms // 1000)} UTC ({statement.place})"
+            drops[each] = f"{'.'.join(each)} was dropped at {when}: none of the rows that it had can return"
+            if (statement.place.order(), statement.gtid) in chosen and (not names or each in spelled):
+                gone.append(drops[each])
     if not names and ends is not None:
         changed = ends.select(sf.explode(sf.split("tables", "\n")).alias("name"), "*").where("name <> ''")
         for row in changed.groupBy("name").agg(sf.min(place_column()).alias("at")).orderBy("name").collect():
             database, _, name = row.name.partition(".")
             found.append(log.name_now(database, name, tuple(row["at"])))
-    tables, gone = [], []
+    tables = []
     for database, name in dict.fromkeys(found):
         try:
             table = log.table(database, name)
         except UserError as error:
-            if names:
+            drop = drops.get((log.catalog.spelled(database), log.catalog.spelled(name)))
+            if names and drop is None:
                 raise
-            gone.append("; ".join(error.lines))
+            gone.append(drop or "; ".join(error.lines))
             continue
         if table.hidden:
             problem = f"MILLRACE_COLUMNS_… hides columns of {table}: {', '.join(table.hidden)}"
@@ -405,15 +418,28 @@ def _tables(
         for key in chosen.keys:
             table.check_key(key)
         tables.append(table)
-    return tables, gone
+    return tables, list(dict.fromkeys(gone))
+
+
+def _dropped(log: Log, statement: Statement) -> list[tuple[str, str]]:
+    """Give the tables that a statement dropped."""
+    match statement.parsed:
+        case ddl.DropTables(tables=names):
+            named = [statement.named(name) for name in names]
+            found = [(table, log.catalog.find(*table, statement.place, before=True)) for table in named]
+            return [table for table, was in found if was is not None and was.definition is not MISSING]
+        case ddl.DropDatabase(database=name):
+            database = statement.session.spelled(name)
+            return [(database, table) for table in log.catalog.tables(database, statement.place)]
+    return []
 
 
 def _commits(job: Job, spark: SparkSession, one: Input, chosen: Chosen) -> DataFrame | None:
     """Return where the transactions that ended after a moment did, by their names; None without a moment."""
-    moments = [moment for moment in (chosen.after, chosen.until) if moment is not None]
-    if not moments:
+    bounds = [bound for bound in (chosen.after, chosen.until) if bound is not None]
+    if not bounds:
         return None
-    later = units(job, spark, one).where(place_column() > order_of(min(moments)))
+    later = units(job, spark, one).where(place_column() > order_of(min(bounds)))
     return persisted(
         later.groupBy(sf.col("id").alias("ended")).agg(sf.collect_set(place_column()).alias("ends"))
     )
@@ -726,17 +752,17 @@ def choose(  # noqa: PLR0917 - the options of the command
 
 def _bound(job: Job, spark: SparkSession, one: Input, option: str, text: str) -> Bound:
     """Find what a moment is in the log."""
-    moment = parse_moment(option, text)
-    last = reach_or_none(job, spark, one, moment)
-    if last is None or not isinstance(moment, datetime):
+    wanted = parse_moment(option, text)
+    last = reach_or_none(job, spark, one, wanted)
+    if last is None or not isinstance(wanted, datetime):
         return Bound(option, text, last)
-    return Bound(option, text, last, _out_of_order(units(job, spark, one), option, moment, last))
+    return Bound(option, text, last, _out_of_order(units(job, spark, one), option, wanted, last))
 
 
-def _out_of_order(ends: DataFrame, option: str, moment: datetime, last: Reached) -> str | None:
+def _out_of_order(ends: DataFrame, option: str, time: datetime, last: Reached) -> str | None:
     """Say which transactions up to a place were committed after the time for which it stands."""
     name = sf.concat_ws(" at ", "id", sf.concat_ws(":", "file", "pos"))
-    later = ends.where(sf.col("time_ms") > int(moment.timestamp() * 1000))
+    later = ends.where(sf.col("time_ms") > int(time.timestamp() * 1000))
     found = later.where(place_column() < place_of(last.place)).agg(
         sf.count("*").alias("n"), sf.min_by(name, place_column()).alias("first")
     )

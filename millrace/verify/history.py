@@ -43,6 +43,8 @@ class Statement:
     text: str
     session: Session
     parsed: ddl.Ddl | None
+    gtid: str | None
+    time_ms: int
 
     @classmethod
     def read(cls, record: Mapping[str, Any], server: Server, *, lower_case_names: bool) -> Self:
@@ -56,7 +58,7 @@ class Statement:
             except NotUnderstoodError:
                 continue
             break
-        return cls(place, record["database"], text, session, parsed)
+        return cls(place, record["database"], text, session, parsed, record["gtid"], record["ts_ms"])
 
     def key(self, database: str | None, table: str) -> _TableKey:
         """Give the full name of a table."""

@@ -30,6 +30,7 @@ CREATE TABLE bag (v VARCHAR(20) CHARACTER SET latin1, f FLOAT, j JSON, b BIT(3),
 CREATE TABLE plain (id INT PRIMARY KEY, gone VARCHAR(9), note TEXT CHARACTER SET utf8mb4, n SMALLINT);
 CREATE TABLE emptied (id INT PRIMARY KEY);
 CREATE TABLE prepared (id INT PRIMARY KEY);
+CREATE TABLE dropped (id INT PRIMARY KEY);
 SET SESSION sql_mode = '';
 INSERT INTO kinds (id, tag, f, d, b, bin, at, seen, t, day, y, e, s, j, g, big) VALUES
   (18446744073709551615, 'é', 1.1, 0.1, b'100000001', x'00ff5c27', '2024-01-02 03:04:05.678',
@@ -54,6 +55,7 @@ BEGIN; DELETE FROM bag WHERE v = CONVERT('É' USING latin1) COLLATE latin1_bin;
 UPDATE bag SET f = 9.9 WHERE v IS NULL;
 DELETE FROM bag WHERE v = 'twice' LIMIT 1; INSERT INTO bag (v) VALUES ('new'); COMMIT;
 DELETE FROM emptied WHERE id = 1;
+DROP TABLE dropped;
 UPDATE plain SET id = id + 10, note = 'changed' WHERE id = 1;
 ALTER TABLE plain DROP COLUMN gone, ADD COLUMN extra INT DEFAULT 5 FIRST, MODIFY n INT;
 DELETE FROM plain WHERE id = 2;
@@ -110,7 +112,8 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
         ((reason, lost),) = zip(told["not_undone"], told["lost_columns"], strict=True)
         assert reason["reason"] == "the table was emptied, or created, after the change"
         assert (lost["column"], lost["rows"]) == ("gone", 1)
-        (note,) = told["notes_of_tables"]
+        drop, note = told["notes_of_tables"]
+        assert f"{world.database}.dropped was dropped at " in drop
         assert note.endswith(".plain: statements that changed rows were logged as text: 1 that name it")
         _load(world.server, sql)
         after = rows_now(world)
@@ -135,5 +138,7 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
         )
         (counts,) = told["tables"].values()
         assert counts["not_undone"] == 0
+        _, told = flash(spark, world, tmp_path / "results", tables=["dropped"], between=("1h", None))
+        assert told["notes_of_tables"] == [drop]
         with pytest.raises(UserError, match=r"\.nothing did not exist"):
             flash(spark, world, tmp_path / "results", tables=["nothing"], keys=[{"id": "3"}])

@@ -1,5 +1,6 @@
 """The statements of the job flashback, made of records of row topics."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
-from millrace.runtime.errors import SettingsError
+from millrace.ddl import Server, Session
+from millrace.rowmapper.catalog import Catalog
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.verify.conversions import Untold
-from millrace.verify.history import Era, Origin, TableHistory
+from millrace.verify.history import Era, Origin, Statement, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import Faults
-from spark_jobs.common.tables import KnownColumn, Reached, Table, parse_key
+from spark_jobs.common.tables import KnownColumn, Log, Reached, Table, parse_key
 from spark_jobs.flashback import (
     _UNDO_SCHEMA,
     Bound,
@@ -31,6 +35,7 @@ from spark_jobs.flashback import (
     _faulty,
     _is,
     _out_of_order,
+    _tables,
     _unmatched,
     _whole_keys,
     _with_commit,
@@ -44,6 +49,7 @@ from spark_jobs.flashback import (
 from tests.spark_session import SPARK
 
 if TYPE_CHECKING:
+    from millrace.rowmapper.selection import Selection
     from spark_jobs.common.job import Job
 
 pytestmark = SPARK
@@ -387,6 +393,43 @@ def test_an_update_of_the_key_is_undone_whole_or_not_at_all(spark: SparkSession)
     told = "the key was updated, and its other row is not undone: --key does not name it"
     assert left(old, unnamed, {"pos": 50}, by_key=True) == {one: told}
     assert left(old | {"id": "0-1-4", "pos": 60}, {"pos": 50}, insert) == {one: None, other: None}
+
+
+def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
+    catalog, statements, server = Catalog(kept=None), [], Server()
+    catalog.add(CatalogEntry(0, "bin.000001", 4, TableDefinition("d", "", (), charset="utf8mb4"), 0))
+    texts = (
+        "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)",
+        "DROP TABLE IF EXISTS t, nothing", "DROP TABLE u", "CREATE TABLE u (id INT PRIMARY KEY)",
+    )  # fmt: skip
+    for number, text in enumerate(texts, 1):
+        place = SourcePosition(0, "bin.000001", 100 * number)
+        catalog.apply(text, Session("d"), place, whole=True)
+        record = {
+            "epoch": 0, "file": place.log_file, "pos": place.position, "database": "d", "statement": text,
+            "gtid": f"0-1-{number}", "ts_ms": number * 60_000,
+        }  # fmt: skip
+        statements.append(Statement.read(record, server, lower_case_names=False))
+    selection = cast("Selection", SimpleNamespace(hidden=lambda *_: []))
+    log = Log("shop", SourcePosition(0, "bin.000001", 900), catalog, statements, server, {}, {}, selection)
+    ends = spark.createDataFrame([(0, 1, 150, "d.t")], "epoch int, number bigint, pos bigint, tables string")
+
+    def told(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
+        found, gone = _tables(log, ends, [("d", name) for name in names], chosen)
+        return [table.name for table in found], gone
+
+    t, u = (
+        f"d.{name} was dropped at 1970-01-01 00:0{minute}:00 UTC (bin.000001:{minute}00): "
+        "none of the rows that it had can return"
+        for name, minute in (("t", 3), ("u", 4))
+    )
+    assert told([], Chosen(transactions=frozenset({"0-1-1"}))) == ([], [t])  # of whose rows some are chosen
+    assert told([], Chosen(after=(0, 1, 350))) == ([], [u, t])  # what dropped it is chosen
+    assert told(["t"], Chosen(after=(0, 1, 350))) == ([], [t])
+    assert told(["u"], Chosen(after=(0, 1, 350))) == (["u"], [u])
+    assert told(["u"], Chosen(after=(0, 1, 450))) == (["u"], [])
+    with pytest.raises(UserError, match=r"d\.nothing did not exist at"):
+        told(["nothing"], Chosen())
 
 
 def test_a_record_that_cannot_be_read_is_told() -> None:

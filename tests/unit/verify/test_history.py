@@ -27,6 +27,8 @@ def history(*texts: str, columns: tuple[str, ...] = ("id",), table: str = "t") -
             "pos": place.position,
             "database": "d",
             "statement": text,
+            "gtid": None,
+            "ts_ms": 0,
         }
         statements.append(Statement.read(record, Server(), lower_case_names=False))
     return History(statements, catalog).of_table("d", table, columns)
