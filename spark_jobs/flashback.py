@@ -350,7 +350,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     if frames:
         with job.step("undoing"):
             every = reduce(DataFrame.union, frames)
-            job.write("undo", _whole_keys(_without_changed_again(every, by_key=bool(chosen.keys))))
+            job.write("undo", _settled(every, by_key=bool(chosen.keys)))
         outcome.read(spark.read.parquet(f"{job.folder}/undo"), tables, chosen)
         if outcome.faults:
             for changes in changed:
@@ -471,17 +471,26 @@ def _undone(  # noqa: PLR0917 - what is undone, of what
     return changes, _with_commit(changes, commits).mapInArrow(undo, _UNDO_SCHEMA)
 
 
-def _without_changed_again(undone: DataFrame, *, by_key: bool) -> DataFrame:
-    """Undo no change of a row that another transaction has changed later, which is not undone.
+def _settled(undone: DataFrame, *, by_key: bool) -> DataFrame:
+    """Leave out what is not chosen, and withhold what would undo a part of what happened to a row.
 
-    What is not chosen is left out, but ``by_key`` it may be half of an update of the key of which the other
-    is chosen.
+    What is not chosen ``by_key`` may be half of an update of the key of which the other is chosen. Where such
+    an update is withheld, so is what came before it.
     """
-    place = sf.struct(*PLACE)
     others = undone.where("not chosen and key is not null")
-    last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
     wanted = undone.where("chosen or op <> 'u'") if by_key else undone.where("chosen")
-    joined = wanted.join(last, ["table", "key"], "left")
+    while True:
+        whole = persisted(_whole_keys(_without_changed_again(wanted, others)))
+        others, wanted = whole.where("halved"), whole.drop("halved")
+        if others.isEmpty():
+            return wanted.where("chosen")
+
+
+def _without_changed_again(undone: DataFrame, others: DataFrame) -> DataFrame:
+    """Undo no change of a row that one of the ``others``, which are not undone, has changed later."""
+    place = sf.struct(*PLACE)
+    last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
+    joined = undone.join(last, ["table", "key"], "left")
     again = sf.coalesce(sf.col("last") > place, sf.lit(False)) & sf.col("statement").isNotNull()
     why = sf.concat(sf.lit("the row was changed again by "), "by", sf.lit(", which is not undone"))
     return joined.withColumns(
@@ -494,7 +503,7 @@ def _without_changed_again(undone: DataFrame, *, by_key: bool) -> DataFrame:
 
 
 def _whole_keys(undone: DataFrame) -> DataFrame:
-    """Undo both halves of an update of the key, or neither; leave out what is not chosen.
+    """Undo both halves of an update of the key, or neither; add which are ``halved`` and so withheld.
 
     The halves are a delete and, as the next row of its event, an insert: no other event has both.
     """
@@ -508,8 +517,9 @@ def _whole_keys(undone: DataFrame) -> DataFrame:
         "reason": sf.when(halved, why).otherwise(sf.col("reason")),
         "statement": sf.when(~halved, sf.col("statement")),
         "lost": sf.when(~halved, sf.col("lost")),
+        "halved": halved,
     }
-    return undone.withColumns(columns).where("chosen")
+    return undone.withColumns(columns)
 
 
 class Outcome:

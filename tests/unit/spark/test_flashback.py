@@ -1,5 +1,6 @@
 """The statements of the job flashback, made of records of row topics."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,12 +35,12 @@ from spark_jobs.flashback import (
     Unreturnable,
     _faulty,
     _is,
+    _line,
     _out_of_order,
+    _settled,
     _tables,
     _unmatched,
-    _whole_keys,
     _with_commit,
-    _without_changed_again,
     equals,
     literal,
     parse_transactions,
@@ -303,6 +304,33 @@ def test_what_was_asked_for_and_is_not_there_is_told(spark: SparkSession) -> Non
     assert not outcome.nothing
 
 
+def test_a_prepared_transaction_is_chosen_by_its_commit() -> None:
+    """Its rows lie before that, under the GTID of the XA PREPARE."""
+    place = {"epoch": 0, "number": 7, "pos": 100, "sub_index": 0, "row": 0}
+    committed = {"epoch": 0, "number": 7, "pos": 300}
+    names = {
+        "id": f"{UUID}:5",
+        "gtid": f"{UUID}:4",
+        "file": "binlog.000007",
+        "time_ms": 0,
+        "op": "c",
+        "era": 0,
+    }
+    inserted = change(None, {"id": 1, "v": None, "at": None, "twice": None})
+
+    def is_chosen(chosen: Chosen) -> bool:
+        undoing = Undoing(KEYED, mariadb=False)
+        line = _line({**place, **names, "committed": committed}, KEYED, undoing, chosen, inserted)
+        told = dict(zip(arrow_schema(_UNDO_SCHEMA).names, line, strict=True))
+        assert told["chosen"] == (told["statement"] is not None)
+        return bool(told["chosen"])
+
+    assert is_chosen(Chosen(after=(0, 7, 200)))
+    assert not is_chosen(Chosen(until=(0, 7, 200)))
+    assert is_chosen(Chosen(GtidSet.parse(f"{UUID}:5")))
+    assert not is_chosen(Chosen(GtidSet.parse(f"{UUID}:4")))
+
+
 def test_a_moment_is_compared_with_the_place_of_the_commit(spark: SparkSession) -> None:
     """Transactions that were prepared lie before their commit, maybe in another epoch."""
     changes = spark.createDataFrame(
@@ -370,7 +398,7 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
 
 
 def test_an_update_of_the_key_is_undone_whole_or_not_at_all(spark: SparkSession) -> None:
-    one, two, other = '{"id": 1}', '{"id": 2}', '{"id": 3}'
+    two, other = '{"id": 2}', '{"id": 3}'
     old = {"op": "d", "statement": "INSERT 1"}
     new = {"op": "c", "row": 1, "key": two, "statement": "DELETE 2"}
     again = {"pos": 900, "id": "0-1-9", "chosen": False, "statement": None}
@@ -378,21 +406,30 @@ def test_an_update_of_the_key_is_undone_whole_or_not_at_all(spark: SparkSession)
 
     def left(*changes: dict[str, Any], by_key: bool = False) -> dict[str, str | None]:
         """Why a statement is withheld, by key; None where it is not."""
-        found = _whole_keys(_without_changed_again(undone(spark, *changes), by_key=by_key)).collect()
+        found = _settled(undone(spark, *changes), by_key=by_key).collect()
         assert all((row.statement is None) == (row.reason is not None) for row in found)
-        return {row.key: row.reason for row in found}
+        return {f"{row.op} {json.loads(row.key)['id']}": row.reason for row in found}
 
-    assert left(old, new, insert) == {one: None, two: None, other: None}
+    assert left(old, new, insert) == {"d 1": None, "c 2": None, "c 3": None}
     changed = "the row was changed again by 0-1-9, which is not undone"
     half = f"the key was updated, and its other row is not undone: {changed}"
-    assert left(old, new, insert, again) == {one: changed, two: half, other: None}
-    assert left(old, new, again | {"key": two}) == {one: half, two: changed}
+    assert left(old, new, insert, again) == {"d 1": changed, "c 2": half, "c 3": None}
+    assert left(old, new, again | {"key": two}) == {"d 1": half, "c 2": changed}
     lost = old | {"statement": None, "reason": "it is lost"}
-    assert left(lost, new)[two] == "the key was updated, and its other row is not undone: it is lost"
+    assert left(lost, new)["c 2"] == "the key was updated, and its other row is not undone: it is lost"
+    before = "the row was changed again by 0-1-5, which is not undone"
     unnamed = new | {"chosen": False, "statement": None}
     told = "the key was updated, and its other row is not undone: --key does not name it"
-    assert left(old, unnamed, {"pos": 50}, by_key=True) == {one: told}
-    assert left(old | {"id": "0-1-4", "pos": 60}, {"pos": 50}, insert) == {one: None, other: None}
+    assert left(old, unnamed, {"pos": 50}, by_key=True) == {"u 1": before, "d 1": told}
+    assert left(old | {"pos": 60}, {"pos": 50}, insert) == {"d 1": None, "u 1": None, "c 3": None}
+
+    # A row that went from 1 to 2, and then to 3, under which something else has changed it.
+    later = {"pos": 200, "id": "0-1-6"}
+    then = old | later | {"key": two, "statement": "INSERT 2"}, new | later | {"key": other}
+    found = left(old, new, *then, again | {"key": other})
+    before = before.replace("0-1-5", "0-1-6")
+    assert (found["d 2"], found["c 3"]) == (half, changed)
+    assert (found["c 2"], found["d 1"]) == (before, half.replace(changed, before))
 
 
 def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
