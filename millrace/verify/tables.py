@@ -8,6 +8,9 @@ bytes.
 
 A record that was written before a column was added lacks it; its value is then the column's default, which is
 what the server filled in.
+
+The schema of an Avro record says in which form each value is (``MILLRACE_ROWS_TEMPORAL``, ``_BIT``). What a
+form has lost, or does not tell, is :class:`Untold`.
 """
 
 import datetime as dt
@@ -19,7 +22,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+
+from fastavro.read import LOGICAL_READERS
 
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
@@ -74,7 +79,26 @@ _TIMES: Final = {
 }
 """How the server prints times that do not depend on a time zone."""
 
+_BINARY: Final = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+_FORMS: Final = {
+    "io.debezium.time.Date": "date",
+    "io.debezium.time.Timestamp": "local-timestamp-millis",
+    "io.debezium.time.MicroTimestamp": "local-timestamp-micros",
+    "io.debezium.data.Bits": "millrace-bits",
+    "org.apache.kafka.connect.data.Timestamp": "millrace-millis",
+}
+"""Logical types by which values are read whose schema has only a semantic type, or one that cuts them."""
+
 Row = tuple[Any, ...]
+
+
+class _Millis(dt.datetime):
+    """A moment of which a record has no more than milliseconds."""
+
+
+_EPOCH_MILLIS: Final = _Millis(1970, 1, 1, tzinfo=dt.UTC)
+LOGICAL_READERS["bytes-millrace-bits"] = lambda value, *_: value[::-1]
+LOGICAL_READERS["long-millrace-millis"] = lambda value, *_: _EPOCH_MILLIS + dt.timedelta(milliseconds=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +303,34 @@ def _unreadable(message: Message, error: ValueError) -> UserError:
     return UserError(f"{where}: {error}", ExitCode.DATA)
 
 
+class _Formed:
+    """Stands where the registry is: gives schemas with the logical types of :data:`_FORMS`."""
+
+    def __init__(self, registry: SchemaStore) -> None:
+        self._registry = registry
+
+    def schema(self, schema_id: int) -> Any:
+        """Return a schema by its id."""
+        return _formed(self._registry.schema(schema_id))
+
+
+def _formed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_formed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _formed(part) for name, part in schema.items()}
+    logical = _FORMS.get(schema.get("connect.name", ""))
+    if logical is not None and schema.get("logicalType") in (None, "timestamp-millis"):
+        found["logicalType"] = logical
+    return found
+
+
 class Records:
     """Reads Avro records in Confluent's wire format."""
 
     def __init__(self, registry: SchemaStore) -> None:
-        self._registry = registry
+        self._registry = cast("SchemaStore", _Formed(registry))
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Return the record in ``data``; raises ValueError where it is none."""
@@ -539,11 +586,23 @@ class _Rows:
                 self.counts[row] = count
 
 
-def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911 - a case per Avro type
+def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a case per form
     """Bring a value of a row topic into the common form."""
     match value:
         case None:
             return None
+        case bool():
+            return bytes([value])  # BIT(1)
+        case _Millis() | dt.time() if column.fraction > 3:
+            return Untold("its record has no more than milliseconds: MILLRACE_ROWS_TEMPORAL", value)
+        case float() if column.data_type == "decimal":
+            return Untold("its record has a double: MILLRACE_ROWS_DECIMAL", value)
+        case str() if column.data_type in _BINARY:
+            return Untold("its record has digits in place of its bytes: MILLRACE_ROWS_BINARY", value)
+        case str() if column.data_type == "timestamp":
+            return value.replace("T", " ").removesuffix("Z")
+        case dt.time():
+            return _with_fraction(value.isoformat(timespec="microseconds"), column.fraction)
         case dt.datetime():
             naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
             return _with_fraction(naive.isoformat(sep=" ", timespec="microseconds"), column.fraction)

@@ -1,13 +1,20 @@
 import datetime as dt
+import io
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
+import fastavro
 import pytest
 
+from millrace.avro.registry import SchemaStore, wire_prefix
+from millrace.binlog.columns.declaration import AvroOptions, codec_of
+from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.table import ColumnDefinition, column_of
 from millrace.contract import escape_name
 from millrace.runtime.errors import UserError
-from millrace.verify.tables import Column, Folder, _compare, _from_note, from_server, from_topic
+from millrace.verify.conversions import Untold
+from millrace.verify.tables import Column, Folder, Records, _compare, _from_note, from_server, from_topic
 
 UTC = dt.UTC
 ID, NAME = Column("id", "int", 0), Column("na-me", "varchar", 0)
@@ -69,6 +76,66 @@ def folder(*columns: Column, default: Any = None) -> Folder:
 def test_both_sides_have_one_form(data_type: str, fraction: int, in_topic: Any, printed: Any) -> None:
     column = Column("c", data_type, fraction)
     assert from_topic(column, in_topic) == from_server(column, printed)
+
+
+DEBEZIUM = AvroOptions(temporal="debezium", bit="debezium")
+CONNECT = AvroOptions(temporal="connect")
+
+
+@pytest.mark.parametrize(
+    ("column_type", "options", "written", "printed"),
+    [
+        ("date", DEBEZIUM, 1, "1970-01-02"),
+        ("datetime", DEBEZIUM, 1_000, "1970-01-01 00:00:01"),
+        ("datetime(3)", DEBEZIUM, -1, "1969-12-31 23:59:59.999"),
+        ("datetime(6)", DEBEZIUM, 1_000_001, "1970-01-01 00:00:01.000001"),
+        ("timestamp(3)", DEBEZIUM, "1970-01-01T00:00:01.500Z", "1970-01-01 00:00:01.500"),
+        ("time(6)", DEBEZIUM, -1, "-00:00:00.000001"),
+        ("bit(1)", DEBEZIUM, True, b"\1"),
+        ("bit(9)", DEBEZIUM, b"\0\1", b"\1\0"),
+        ("date", CONNECT, 1, "1970-01-02"),
+        ("datetime(3)", CONNECT, 1_001, "1970-01-01 00:00:01.001"),
+        ("timestamp", CONNECT, 1_000, "1970-01-01 00:00:01"),
+        ("timestamp(6)", CONNECT, 1_000, "MILLRACE_ROWS_TEMPORAL"),
+        ("datetime(4)", CONNECT, 1_000, "MILLRACE_ROWS_TEMPORAL"),
+        ("time(3)", CONNECT, 1_001, "00:00:01.001"),
+        ("time(6)", CONNECT, 1_001, "MILLRACE_ROWS_TEMPORAL"),
+        ("timestamp(6)", AvroOptions(), 1_000_001, "1970-01-01 00:00:01.000001"),
+        ("bit(9)", AvroOptions(), b"\1\0", b"\1\0"),
+        ("decimal(30,2)", AvroOptions(decimal="double"), 0.1, "MILLRACE_ROWS_DECIMAL"),
+        ("blob", AvroOptions(binary="base64"), "AP8=", "MILLRACE_ROWS_BINARY"),
+        ("binary(2)", AvroOptions(binary="hex"), "00ff", "MILLRACE_ROWS_BINARY"),
+        ("varbinary(2)", AvroOptions(), b"\0\xff", b"\0\xff"),
+    ],
+)
+def test_the_schema_tells_the_form_of_a_value(
+    column_type: str, options: AvroOptions, written: Any, printed: str | bytes
+) -> None:
+    """What a form has lost, or does not tell, is not told, and the setting is named."""
+    sql = SqlType.parse(column_type)
+    avro = codec_of(column_of(ColumnDefinition(0, "c", column_type), mariadb=False)).avro_type(options)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": ["null", avro]}]}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"c": written})
+    registry = cast("SchemaStore", Registry(schema))
+    found = Records(registry).read(wire_prefix(1) + out.getvalue())["c"]
+    fraction = sql.argument(0) if sql.name in ("time", "datetime", "timestamp") else 0
+    value = from_topic(Column("c", sql.name, fraction), found)
+    if isinstance(value, Untold):
+        assert isinstance(printed, str)
+        assert value.reason.endswith(printed)
+    else:
+        assert value == printed
+
+
+class Registry:
+    """Has one schema."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+
+    def schema(self, _schema_id: int) -> dict[str, Any]:
+        return self._schema
 
 
 def test_a_type_without_a_common_form_is_refused() -> None:
