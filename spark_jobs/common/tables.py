@@ -44,6 +44,9 @@ from spark_jobs.common.lines import Line, read_lines, rows_of
 from spark_jobs.common.outcome import Gtids
 
 _PLACE: Final = re.compile(r"(?:([0-9]+):)?([^:]+\.[0-9]+):([0-9]+)")
+_KEY_PART: Final = r"([^=,]+)=(?:('(?:[^']|'')*')(?=,|$)|([^,]*))"
+"""A column, and its value with quotes or without."""
+
 _UNIT_SCHEMA: Final = (
     "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string, inside boolean, "
     "tables string"
@@ -120,11 +123,12 @@ def _table(text: str) -> tuple[str, str]:
 
 
 def parse_key(text: str) -> dict[str, str]:
-    """Read the values of a key, ``id=5`` or ``a=1,b=x``, by the names of its columns."""
-    parts = [part.partition("=") for part in text.split(",")]
-    if not all(name and equal for name, equal, _ in parts):
-        raise SettingsError([f"--key is {text!r}: expected COLUMN=VALUE, of a key of several COLUMN=VALUE,…"])
-    return {name: value for name, _, value in parts}
+    """Read the values of a key, ``id=5`` or ``a=1,b='x, y'``, by the names of its columns."""
+    if re.fullmatch(f"{_KEY_PART}(?:,{_KEY_PART})*", text) is None:
+        expected = "COLUMN=VALUE, of a key of several COLUMN=VALUE,…; a value with a comma in single quotes"
+        raise SettingsError([f"--key is {text!r}: expected {expected}, as name='Smith, John'"])
+    parts = re.findall(_KEY_PART, text)
+    return {name: quoted[1:-1].replace("''", "'") if quoted else value for name, quoted, value in parts}
 
 
 def plain_value(value: Any) -> str:

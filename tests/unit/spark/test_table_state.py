@@ -20,7 +20,15 @@ from millrace.runtime.errors import SettingsError
 from millrace.verify.conversions import Untold
 from millrace.verify.history import TableHistory
 from millrace.verify.tables import Column, added_value
-from spark_jobs.common.tables import Counts, KnownColumn, Table, has_one_key, parse_moment, parse_tables
+from spark_jobs.common.tables import (
+    Counts,
+    KnownColumn,
+    Table,
+    has_one_key,
+    parse_key,
+    parse_moment,
+    parse_tables,
+)
 from spark_jobs.table_state import _digest, _writer, arrow_type
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -47,6 +55,27 @@ def test_moments(text: str, expected: object) -> None:
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^--at is .*: expected latest, a time, FILE"):
         parse_moment("--at", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id=5", {"id": "5"}),
+        ("a=1,b=x=y", {"a": "1", "b": "x=y"}),
+        ("name='Smith, John'", {"name": "Smith, John"}),
+        ("a='it''s',b=", {"a": "it's", "b": ""}),
+        ("a=it's,b='x", {"a": "it's", "b": "'x"}),
+        ("a='it's,b=1", {"a": "'it's", "b": "1"}),
+    ],
+)
+def test_values_of_keys(text: str, expected: object) -> None:
+    assert parse_key(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "id=5,", "=5", "name=Smith, John", "a=1,,b=2"])
+def test_what_is_no_key(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--key is .*: expected COLUMN=VALUE.*'Smith, John'$"):
+        parse_key(text)
 
 
 def test_names_of_tables() -> None:
