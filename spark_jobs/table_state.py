@@ -24,9 +24,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from millrace.avro.snapshots import SnapshotTable
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
+from millrace.contract import SourcePosition
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
@@ -48,6 +50,8 @@ from spark_jobs.common.tables import (
     has_one_key,
     parse_moment,
     parse_tables,
+    place_column,
+    place_of,
     reach,
     records_by,
     without_later,
@@ -125,12 +129,8 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
     if changes is not None:
         counts = counts_of(changes)
         snapshot = counts.snapshot
-        if snapshot is not None and snapshot.order() > until.place.order():
-            raise UserError(
-                f"rows of {table} are known from a snapshot up to {snapshot}, and {until.place} is before "
-                "that: name a moment after it",
-                ExitCode.DATA,
-            )
+        if snapshot is not None and not until.has_snapshot(snapshot):
+            state.doubts += _without_snapshot(table, changes, snapshot, until)
         state.records = counts.keyed + counts.keyless
         if counts.faults:
             job.faults.take(job.folder, changes)
@@ -139,18 +139,42 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
             state.add(row.outcome)
         job.faults.add(state.faults, [Fault(*told) for told in state.told_faults])
         state.faults += counts.faults
-    state.doubts += _doubts(log, table, has_snapshot=snapshot is not None)
+    state.doubts += _doubts(log, table, until, has_snapshot=snapshot is not None)
     return state
 
 
-def _doubts(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
+def _without_snapshot(
+    table: Table, changes: DataFrame, snapshot: SourcePosition, until: Reached
+) -> Iterator[str]:
+    """Say what it means that the last snapshot is later; raises UserError where no rows are from before."""
+    if not table.eras.from_the_beginning or until.next is None:
+        return
+    taken = changes.where("not logged").groupBy("id").agg(sf.max(place_column()).alias("last"))
+    if taken.where(sf.col("last") <= place_of(until.next)).isEmpty():
+        raise UserError(
+            f"rows of {table} are known from a snapshot up to {snapshot}, and {until.place} is before that: "
+            "name a moment after it",
+            ExitCode.DATA,
+        )
+    yield (
+        f"its last snapshot, up to {snapshot}, is later: rows that nothing has changed are those of an "
+        "earlier one, of which it is no longer known whether it was complete"
+    )
+
+
+def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> Iterator[str]:
     """Say what may be otherwise than the topics tell."""
-    name = str(table)
-    if table.eras.from_the_beginning and not has_snapshot:
+    name, taken = str(table), log.snapshot_of(table)
+    if until.next is None and not until.latest:
+        yield f"the topics end with {until.last}: what follows it up to the moment, if anything, is missing"
+    other = taken is None or f"{taken.database}.{taken.table}" != name
+    if other and table.eras.from_the_beginning and not has_snapshot:
         yield (
             "the log begins after the table was created, and there is no snapshot of it: rows that nothing "
             "has changed since are missing"
         )
+    if taken is not None and table.eras.from_the_beginning:
+        yield from _doubts_of_snapshot(taken, unmerged=log.unmerged)
     if as_text := log.logged_as_text(name):
         yield as_text
     if name in log.waiting:
@@ -164,6 +188,19 @@ def _doubts(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
         yield "MILLRACE_REPLICATE_… leaves changes out of the row topic"
     if log.selection.filters(table.database, table.name):
         yield "MILLRACE_ROWS_FILTER leaves rows out of the row topic"
+
+
+def _doubts_of_snapshot(taken: SnapshotTable, *, unmerged: bool) -> Iterator[str]:
+    """Say what of a table its snapshot may lack."""
+    missing = "rows that nothing has changed since are missing"
+    if taken.note:
+        yield f"its snapshot ended early, since {taken.note}: {missing}"
+    elif not taken.done:
+        yield f"its snapshot is not complete, with {taken.rows:,} of about {taken.estimate:,} rows: {missing}"
+    elif unmerged:
+        yield f"rows of snapshots wait for the row mapper: {missing}"
+    if taken.where:
+        yield f"MILLRACE_SNAPSHOT_WHERE left rows out of its snapshot: it has those with {taken.where}"
 
 
 # -- in the executors ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import SchemaStore, key_subject, value_subject
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import RowMapperState
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState, SnapshotTable
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
@@ -28,6 +29,7 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import MISSING, Server, Unknown
 from millrace.ddl import statements as ddl
+from millrace.kafka.state import last_records
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import SettingsError, UserError
@@ -35,6 +37,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.verify import tables as verified
 from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
+from millrace.verify.snapshot import reader_place
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
@@ -67,8 +70,9 @@ CHANGE_SCHEMA: Final = (
 )
 """A record of a row topic: its place in the log and its transaction, ``time_ms`` when that was committed.
 
-``logged`` is false for a row of a snapshot. ``era`` is the number of the era of the table's history, negative
-before it was created or last emptied. ``fault`` says why a record cannot be read; it has no place then.
+``logged`` is false for a row of a snapshot, which ``id`` then names. ``era`` is the number of the era of the
+table's history, negative before it was created or last emptied. ``fault`` says why a record cannot be read;
+it has no place then.
 """
 
 PLACE: Final = ("epoch", "number", "pos", "sub_index", "row")
@@ -162,12 +166,19 @@ class Reached:
 
     place: SourcePosition
     last: str
-    time_ms: int
-    more: bool
-    """Whether transactions follow."""
+    time_ms: int | None
+    next: SourcePosition | None
+    """Where the first transaction or statement is that follows."""
+    latest: bool = False
+    """Whether the moment is the end, wherever that is."""
 
     def __str__(self) -> str:
-        return f"{self.last} at {self.place}, committed {moment(self.time_ms // 1000)} UTC"
+        committed = "" if self.time_ms is None else f", committed {moment(self.time_ms // 1000)} UTC"
+        return f"{self.last} at {self.place}{committed}"
+
+    def has_snapshot(self, place: SourcePosition) -> bool:
+        """Tell whether rows that a snapshot read at a place are those of the moment, or from before it."""
+        return place.order() <= self.place.order() or self.next is None or place.order() <= self.next.order()
 
 
 def place_column() -> Column:
@@ -249,6 +260,9 @@ def _unit(records: Records, value: bytes | None, gtids: Gtids | None) -> tuple[A
 def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
     """Find the last position of the log that belongs to a moment; raises UserError if there is none."""
     found = reach_or_none(job, spark, one, wanted)
+    if found is None and wanted is None:
+        place = reader_place(job.settings.kafka, Topics(one.source, job.settings.input_source))
+        return Reached(place, "the reader, without any transaction,", None, None, latest=True)
     if found is None:
         raise UserError(
             f"no transaction of {one.source} belongs to that moment: the log begins later",
@@ -300,22 +314,35 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
                 f"the first of them {first['id']}: {one.source} was never in that state",
                 ExitCode.SETTINGS,
             )
-    more = tuple(last["end"]) > at.order()
-    return Reached(at, it["id"] or f"a statement at {at}", it["time_ms"], more)
+    following = None
+    if tuple(last["end"]) > at.order():
+        row = found.where(place > here).agg(sf.min_by(sf.struct("epoch", "file", "pos"), place)).first()
+        following = None if row is None else SourcePosition(*row[0])
+    return Reached(at, it["id"] or f"a statement at {at}", it["time_ms"], following, latest=wanted is None)
+
+
+def not_after(until: Reached) -> Column:
+    """Tell of a change whether it is none after a place; rows of a snapshot may stand where nothing is."""
+    snapshot = sf.lit(True) if until.next is None else place_column() <= place_of(until.next)
+    return (place_column() <= place_of(until.place)) | (~sf.col("logged") & snapshot)
 
 
 def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame, until: Reached) -> DataFrame:
-    """Leave out the changes after a place, and those before it that were committed after it."""
-    end = place_of(until.place)
-    changes = changes.where(sf.col("pos").isNull() | (place_column() <= end))
-    if not until.more:
+    """Leave out the changes after a place, and those before it that were committed after it.
+
+    The latter are of prepared XA transactions, which end after the place and not between it and the change:
+    a server that was reset assigns the same GTIDs again.
+    """
+    changes = changes.where(not_after(until))
+    if until.next is None:
         return changes
-    later = units(job, spark, one).where(place_column() > end)
-    later = later.select(sf.col("id").alias("later_id"), sf.col("epoch").alias("later_epoch"))
-    same = (changes["id"] == later["later_id"]) & (
-        changes["gtid"].isNotNull() | (changes["epoch"] == later["later_epoch"])
-    )
-    return changes.join(later, same & changes["logged"], "left_anti")
+    place, end = place_column(), place_of(until.place)
+    ends = units(job, spark, one).groupBy(sf.col("id").alias("ended"))
+    later = ends.agg(sf.max(sf.when(place <= end, place)).alias("before"), sf.max(place).alias("last"))
+    later = later.where(sf.col("last") > end)
+    open_then = sf.col("before").isNull() | (sf.col("before") < place)
+    of_it = (sf.col("id") == sf.col("ended")) & open_then & sf.col("logged")
+    return changes.join(later.drop("last"), of_it, "left_anti")
 
 
 def table_schemas(job: Job, *subjects: str) -> dict[int, Any]:
@@ -339,10 +366,14 @@ class Log:
     waiting: Mapping[str, str]
     """The tables whose rows wait in the dead letter topic, with the key of the first."""
     selection: Selection
+    snapshot: SnapshotState | None
+    """The last snapshot."""
+    unmerged: bool
+    """Whether rows of snapshots wait for the row mapper."""
 
     @classmethod
     def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
-        """Read the catalogue, the DDL statements and the row mapper's position."""
+        """Read the catalogue, the DDL statements, the row mapper's position and that of the snapshot."""
         topics, settings = Topics(one.source, job.settings.input_source), job.settings
         assert isinstance(settings, TableJobSettings)
         if settings.rows.format != "avro":
@@ -373,8 +404,16 @@ class Log:
         read_each(job, topics.ddl, read)
         statements.sort(key=lambda statement: statement.place.order())
         waiting = {} if state is None else {table.name: table.key for table in state.quarantined}
-        selection = Selection(settings)
-        return cls(one.source, until, catalog, statements, server, as_text, waiting, selection)
+        snapshots = read_each(job, Topics(topics.origin).state, SnapshotState.from_bytes, key="snapshot")
+        merged = read_each(job, topics.state, SnapshotMerged.from_bytes, key=MERGED_KEY.decode())
+        unmerged = False
+        if snapshots and resolve_slice(job.spark, job.kafka, topics.snapshot, missing_is_empty=True).count:
+            found = last_records(settings.kafka, {topics.snapshot: 1}, undecided=False)
+            unmerged = any(not merged or merged[-1].offset <= last.offset for last in found.values())
+        return cls(
+            one.source, until, catalog, statements, server, as_text, waiting, Selection(settings),
+            snapshots[-1] if snapshots else None, unmerged,
+        )  # fmt: skip
 
     def logged_as_text(self, table: str) -> str:
         """Say which changes of a table were logged without the rows; nothing where none was."""
@@ -382,6 +421,13 @@ class Log:
         told = [f"{named:,} that name it"] if named else []
         told += [f"{others:,} that may have changed any table"] if others else []
         return f"statements that changed rows were logged as text: {', '.join(told)}" if told else ""
+
+    def snapshot_of(self, table: "Table") -> SnapshotTable | None:
+        """Give how far the last snapshot has read a table, under any of its names; None if it does not."""
+        read = () if self.snapshot is None else self.snapshot.tables
+        by_name = {(each.database, each.table): each for each in read}
+        names = (table.database, table.name), *(era.table for era in reversed(table.eras.eras))
+        return next((by_name[name] for name in names if name in by_name), None)
 
     def table(self, database: str, name: str) -> "Table":
         """Give a table as of the moment; raises UserError if it did not exist, or is unknown."""
@@ -564,7 +610,7 @@ def _line(envelope: Mapping[str, Any], eras: TableHistory) -> tuple[Any, ...]:
         source["sub_index"],
         source["row"],
         file,
-        transaction["id"] if transaction and logged else None,
+        transaction["id"] if transaction else None,
         source["gtid"] if logged else None,
         source["ts_ms"],
         envelope["op"],

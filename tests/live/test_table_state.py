@@ -161,8 +161,18 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
     with world.service("run"):
         world.wait_for_start()
         wait_for_states(world)
+        jobs = Jobs(spark, world, tmp_path / "results")
+        take(world, MILLRACE_SNAPSHOT_TABLES=f"{world.database}.old")
+        wait_until_merged(world)
+        tables = rows_now(world)
+        found, told = jobs.state(list(tables), "latest")  # without any transaction
+        assert found["old"] == tables["old"]
+        of_old, of_bag = (told["tables"][f"{world.database}.{name}"]["doubts"] for name in ("old", "bag"))
+        assert (of_old, len(of_bag), "there is no snapshot of it" in of_bag[0]) == ([], 1, True)
         run(world, "UPDATE old SET n = 9 WHERE id = 3")
         _, early, _ = moments_now(world)
+        before = rows_now(world)
+        run(world, "UPDATE old SET n = 10 WHERE id = 3")
         take(world)
         wait_until_merged(world)
         for step in STEPS:
@@ -170,7 +180,6 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
             expected.append((*moments_now(world), rows_now(world)))
         run(world, "INSERT INTO old (id) VALUES (1000); INSERT INTO sack VALUES ('last', NULL)")
         world.wait_for_row("sack", 2)
-        jobs = Jobs(spark, world, tmp_path / "results")
         for at, (when, place, gtids, tables) in enumerate(expected[::every]):
             for wanted in [(when, place, gtids)[at % 3]] if at else (when, place, gtids):
                 found, told = jobs.state(list(tables), wanted)
@@ -185,7 +194,11 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
         assert found["old"][1].total() == rows_now(world)["old"][1].total()
 
         with pytest.raises(UserError, match=r"are known from a snapshot up to .*: name a moment after it"):
-            jobs.state(["old"], early)
+            jobs.state(["bag"], early)
+        found, told = jobs.state(["old"], early)
+        assert found["old"] == before["old"]
+        (doubt,) = told["tables"][f"{world.database}.old"]["doubts"]
+        assert "of which it is no longer known whether it was complete" in doubt
         with pytest.raises(UserError, match=r"\.nothing did not exist at .*: check the name"):
             jobs.state(["nothing"], "latest")
         with pytest.raises(UserError, match="belongs to that moment: the log begins later"):

@@ -1,35 +1,47 @@
 """The parts of table_state and of what it shares with other jobs that need neither Kafka nor Spark."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from millrace.avro.snapshots import SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.gtid_set import GtidSet, MariadbGtidPosition
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
 from millrace.ddl import statements as ddl
 from millrace.ddl.columns import column_definition
-from millrace.runtime.errors import SettingsError
+from millrace.rowmapper.catalog import Catalog
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.verify.conversions import Untold
-from millrace.verify.history import TableHistory
+from millrace.verify.history import Era, Origin, TableHistory
 from millrace.verify.tables import Column, added_value
+from spark_jobs.common import tables
 from spark_jobs.common.tables import (
     Counts,
     KnownColumn,
+    Log,
+    Reached,
     Table,
     has_one_key,
     parse_key,
     parse_moment,
     parse_tables,
+    without_later,
 )
-from spark_jobs.table_state import _digest, _writer, arrow_type
+from spark_jobs.table_state import _digest, _doubts, _without_snapshot, _writer, arrow_type
+from tests.spark_session import SPARK
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -191,6 +203,110 @@ def test_types(text: str, expected: pa.DataType) -> None:
 def test_rows_are_the_same_whatever_the_digits() -> None:
     assert _digest((Decimal("1.0"), "a")) == _digest((Decimal("1.00"), "a"))
     assert _digest((Decimal("1.0"), "a")) != _digest((Decimal("1.0"), "A"))
+
+
+def test_what_the_topics_may_lack() -> None:
+    """A snapshot that is under way or left rows out, and a moment after the end of the topics."""
+    table = a_table(("id", "int", {"key_position": 0}))
+    taken = SnapshotTable("shop", "t", rows=10, estimate=100, ranges=[SnapshotRange(("1",), done=False)])
+    done = replace(taken, ranges=[SnapshotRange(done=True)])
+    end = SourcePosition(0, "binlog.000001", 500)
+    latest = Reached(end, "0-1-5", 1000, None, latest=True)
+
+    def doubts(*read: SnapshotTable, unmerged: bool = False, until: Reached = latest) -> list[str]:
+        whole = cast("Any", SimpleNamespace(is_whole=lambda *_: True, filters=lambda *_: False))
+        last = SnapshotState(1, list(read)) if read else None
+        log = Log("shop", end, Catalog(), [], Server(False, (8, 0, 30)), Counter(), {}, whole, last, unmerged)
+        return list(_doubts(log, table, until, has_snapshot=False))
+
+    missing = "rows that nothing has changed since are missing"
+    assert doubts(done) == []
+    assert doubts(replace(taken, table="other"), replace(done, table="t")) == []
+    assert doubts(taken) == [f"its snapshot is not complete, with 10 of about 100 rows: {missing}"]
+    assert doubts(done, unmerged=True) == [f"rows of snapshots wait for the row mapper: {missing}"]
+    assert doubts(replace(done, note="it is no longer there")) == [
+        f"its snapshot ended early, since it is no longer there: {missing}"
+    ]
+    (where,) = doubts(replace(done, where="id < 7"))
+    assert where.endswith("it has those with id < 7")
+    assert "there is no snapshot of it" in doubts()[0]
+    assert "there is no snapshot of it" in doubts(replace(done, table="other"))[0]
+    (after,) = doubts(done, until=replace(latest, latest=False))
+    assert after.startswith("the topics end with 0-1-5: what follows it up to the moment")
+    assert doubts(done, until=replace(latest, latest=False, next=SourcePosition(0, end.log_file, 600))) == []
+
+
+def test_what_a_snapshot_has_of_a_moment() -> None:
+    def at(position: int) -> SourcePosition:
+        return SourcePosition(0, "binlog.000001", position)
+
+    quiet = Reached(at(500), "0-1-5", 1000, None)
+    assert quiet.has_snapshot(at(400))
+    assert quiet.has_snapshot(at(531))
+    followed = replace(quiet, next=at(900))
+    assert followed.has_snapshot(at(531))
+    assert not followed.has_snapshot(at(901))
+    assert str(replace(quiet, last="x", time_ms=None)) == f"x at {at(500)}"
+
+
+CHANGES = "id string, epoch int, number bigint, pos bigint, logged boolean"
+UNITS = "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string"
+
+
+@SPARK[0]
+@SPARK[1]
+def test_what_was_committed_later(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a prepared XA transaction; not that of another one with the same GTID, of a server reset."""
+    ends = [(0, 1, 50, "a:1"), (0, 1, 500, "a:2"), (1, 1, 50, "a:1"), (1, 1, 90, "a:3"), (1, 1, 99, "a:2")]
+    ends += [(0, 1, 700, "bin.000001:600"), (1, 2, 7, "bin.000001:600")]
+    lines = [(*place, "bin.000001", 0, name) for *place, name in ends]
+    monkeypatch.setattr(tables, "units", lambda *_: spark.createDataFrame(lines, UNITS))
+    changes = [
+        ("a:1", 0, 1, 40, True),
+        ("a:2", 0, 1, 450, True),
+        ("a:3", 0, 1, 460, True),  # prepared; committed in the next epoch
+        ("bin.000001:600", 0, 1, 650, True),
+        ("snapshot-1", 0, 1, 480, False),
+        ("a:1", 1, 1, 45, True),
+    ]
+    frame = spark.createDataFrame(changes, CHANGES)
+
+    def left(epoch: int, position: int, following: SourcePosition | None) -> list[tuple[Any, ...]]:
+        until = Reached(SourcePosition(epoch, "bin.000001", position), "", 0, following)
+        found = without_later(cast("Any", None), spark, cast("Any", None), frame, until).collect()
+        return sorted((row.id, row.epoch) for row in found)
+
+    whole = [("a:1", 0), ("a:2", 0), ("bin.000001:600", 0), ("snapshot-1", 0)]
+    assert left(0, 700, SourcePosition(1, "bin.000001", 50)) == whole
+    assert left(0, 500, SourcePosition(0, "bin.000001", 700)) == [whole[0], whole[1], whole[3]]
+    assert left(0, 450, SourcePosition(0, "bin.000001", 500)) == [whole[0], whole[3]]  # nothing follows yet
+    assert left(0, 50, SourcePosition(0, "bin.000001", 60)) == [whole[0]]
+    assert left(1, 99, None) == sorted([*whole, ("a:1", 1), ("a:3", 0)])
+
+
+@SPARK[0]
+@SPARK[1]
+def test_a_moment_before_the_last_snapshot(spark: SparkSession) -> None:
+    rows = [
+        ("snapshot-1", 0, 1, 100, False),
+        ("snapshot-2", 0, 1, 80, False),
+        ("snapshot-2", 0, 1, 900, False),
+    ]
+    frame, last = spark.createDataFrame(rows, CHANGES), SourcePosition(0, "bin.000001", 900)
+    table = a_table(("id", "int", {}))
+
+    def without(position: int, of: Table = table) -> list[str]:
+        place = SourcePosition(0, "bin.000001", position)
+        until = Reached(place, "", 0, place._replace(position=position + 9))
+        return list(_without_snapshot(of, frame, last, until))
+
+    (doubt,) = without(500)
+    assert doubt.startswith(f"its last snapshot, up to {last}, is later")
+    assert without(95) == [doubt]  # nothing was written until it was taken
+    with pytest.raises(UserError, match=rf"from a snapshot up to {last}, and .*:90 is before that: name a"):
+        without(90)
+    created = TableHistory([Era((0, 1, 4), ("shop", "t"), {"id": Origin("id")})])
+    assert without(90, replace(table, eras=created)) == []
 
 
 def test_where_a_key_has_the_same_bytes() -> None:
