@@ -1,6 +1,8 @@
-"""Everything that ever happened to a row: the changes of one key, under all names that its table had.
+"""Everything that ever happened to a row, by values of its columns, under all names that its table had.
 
     millrace job row_history --source shop --table shop.orders --key id=5
+
+A row is found by its images, whatever the key of its records: ``MILLRACE_ROWS_KEYS`` or another primary key.
 
 Values are as the log has them, under the names and of the types that the columns had at the time.
 """
@@ -15,7 +17,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import unescape_name
+from millrace.runtime.errors import SettingsError
+from millrace.verify.conversions import Untold
 from millrace.verify.tables import Folder
+from millrace.verify.tables import Row as Values
 from spark_jobs.common.charts import count
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
@@ -28,10 +33,9 @@ from spark_jobs.common.tables import (
     Log,
     Table,
     changes_of,
+    not_after,
     parse_key,
     parse_tables,
-    place_column,
-    place_of,
     plain_value,
     reach,
     records_by,
@@ -59,13 +63,16 @@ def row_history(
         until = reach(job, spark, one, None)
         log = Log.read(job, one, until.place)
         table = log.table(*names)
-    table.check_key(key)
+    columns = [column.name for column in table.columns]
+    if unknown := sorted(key.keys() - set(columns)):
+        of = f"the columns of {table} in its topic are {', '.join(columns)}"
+        raise SettingsError([f"--key names {', '.join(unknown)}; {of}"])
     starts = set(table.eras.starts)
     statements = [(str(each.place), each.text) for each in log.statements if each.place.order() in starts]
     changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)
     if changes is None:
         return table, statements, None
-    changes = changes.where(sf.col("fault").isNotNull() | (place_column() <= place_of(until.place)))
+    changes = changes.where(sf.col("fault").isNotNull() | not_after(until))
     with job.step(f"changes of a row of {table}"):
         found = persisted(changes.mapInArrow(_finder(table, key, schemas), _FOUND_SCHEMA))
         job.faults.take(job.folder, found)
@@ -79,20 +86,33 @@ def _finder(
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records, layout = records_by(schemas), arrow_schema(_FOUND_SCHEMA)
         names = arrow_schema(CHANGE_SCHEMA).names
-        folder = Folder(table.columns, lambda _: None, table.eras)
+        columns, added = [column for column in table.columns if column.name in wanted], table.added
+        folder = Folder(columns, lambda column: added[column.name], table.eras)
+        texts = [wanted[column.name] for column in columns]
+
+        def is_of_row(envelope: Mapping[str, Any], era: int) -> bool:
+            """Tell whether an image has the values, as far as these are told."""
+            row: Values | None = None
+            for image in ("before", "after"):
+                if envelope[image] is None:
+                    continue
+                before, row = row, folder.row(envelope, image, era)
+                # What a minimal image lacks is in the one before it.
+                pairs = zip(row, before or row, strict=True)
+                row = tuple(other if _is_unknown(value) else value for value, other in pairs)
+                known = [pair for pair in zip(row, texts, strict=True) if not _is_unknown(pair[0])]
+                if known and all(_has_text(value, text) for value, text in known):
+                    return True
+            return False
 
         def line(*values: Any) -> Line | None:
             change = dict(zip(names, values, strict=True))
             if change["fault"] is not None:
                 return faulty(*values, change["fault"])
-            if change["key"] is not None:
-                era = max(change["era"], -len(table.eras.earlier))
-                key = folder.key(records.read(change["key"]), era)
-                if {name: plain_value(value) for name, value in key.items()} != wanted:
-                    return None
-            elif change["op"] != "t":
-                return None  # it had no key then
-            return *_line(change, records.read(change["value"])), *NO_FAULT
+            envelope, era = records.read(change["value"]), max(change["era"], -len(table.eras.earlier))
+            if change["op"] != "t" and not is_of_row(envelope, era):
+                return None
+            return *_line(change, envelope), *NO_FAULT
 
         def faulty(*values: Any) -> Line:
             change = dict(zip(names, values[:-1], strict=True))
@@ -102,6 +122,16 @@ def _finder(
             yield read_lines(rows_of(batch), layout, line, faulty)
 
     return find
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, Untold) and value.was is None
+
+
+def _has_text(value: Any, text: str) -> bool:
+    """Tell whether a value is written so; one of which only its form is known, or what it was, by that."""
+    known = value.was if isinstance(value, Untold) else value
+    return known is not None and plain_value(known) == text
 
 
 def _line(change: Mapping[str, Any], envelope: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -153,7 +183,7 @@ def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Repo
     shown = ", ".join(f"{name}={value}" for name, value in told["key"].items())
     page = Report(f"History of {told['table']}, {shown}", [f"source {job.sources[0]}"])
     number = sum(told["changes"].values())
-    page.verdict(f"{count(number)} changes of the row are in the topics.", "good" if number else "doubt")
+    page.verdict(f"{count(number)} changes of {shown} are in the topics.", "good" if number else "doubt")
     page.tiles([("changes", number), *told["changes"].items()])
     rows: list[Row] = []
     if changes is not None:
@@ -185,7 +215,7 @@ def _shown(row: Row) -> list[Any]:
 
 @job_command("row_history", tables=True)
 @click.option("--table", required=True, help="Table, DATABASE.TABLE, by its current name.")
-@click.option("--key", required=True, help="Its primary key, such as id=5 or a=1,b=x.")
+@click.option("--key", required=True, help="The row, by values of columns, such as id=5 or a=1,b='x, y'.")
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     """Write everything that ever happened to a row."""
     (names,), wanted = parse_tables([table]), parse_key(key)

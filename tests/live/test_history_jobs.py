@@ -83,10 +83,12 @@ def test_all_that_happened_to_a_row(spark: SparkSession, world: RowsWorld, tmp_p
     told, nothing = history(spark, world, tmp_path, "id=123456")
     assert (told["changes"], nothing) == ({}, [])
 
-    with pytest.raises(SettingsError, match=r"--key names name; the primary key of .*\.items is id"):
-        history(spark, world, tmp_path, "name=x")
-    with pytest.raises(SettingsError, match=r"the primary key of .*\.log does not exist"):
-        history(spark, world, tmp_path, "text=x", "log")
+    told, _ = history(spark, world, tmp_path, "text=prepared,kind=b", "log")  # without a key
+    assert told["changes"] == {"insert": 1}
+    with pytest.raises(
+        SettingsError, match=r"--key names nothing; the columns of .*\.items .* are id, note, name,"
+    ):
+        history(spark, world, tmp_path, "nothing=x")
 
 
 def compare(spark: SparkSession, world: RowsWorld, folder: Path, before: Path | None, after: Path) -> Any:

@@ -17,7 +17,8 @@ from millrace.verify.tables import _columns, _select, table_names
 from spark_jobs.common.job import Job, TableJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
-from spark_jobs.common.tables import parse_moment, parse_tables
+from spark_jobs.common.tables import PLACE, parse_key, parse_moment, parse_tables
+from spark_jobs.row_history import row_history
 from spark_jobs.table_state import report, summary, table_state
 from tests.service_process import wait_for
 from tests.spark_session import SPARK, spark
@@ -109,8 +110,7 @@ class Jobs:
     def __init__(self, spark, world, folder):
         self.spark, self.world, self.folder = spark, world, folder
 
-    def state(self, tables, at):
-        """Run it; give the rows by table as :func:`rows_now` does, and the summary."""
+    def job(self, name, folder):
         source, options = self.world.source, kafka_options(self.world.settings)
         settings = TableJobSettings(
             source=source,
@@ -119,8 +119,17 @@ class Jobs:
         )
         schemas = self.world.registry.subject_schemas(f"{source}.transactions-value")
         inputs = list(_inputs(self.spark, options, {source: schemas}, (None, None), "transactions"))
-        steps = Steps(self.spark, "table_state")
-        job = Job("table_state", str(self.folder), options, inputs, steps, self.spark, settings)
+        return Job(name, str(folder), options, inputs, Steps(self.spark, name), self.spark, settings)
+
+    def history(self, table, key):
+        """Run row_history; give the operations."""
+        job = self.job("row_history", self.folder.with_name("history"))
+        _, _, changes = row_history(job, self.spark, (self.world.database, table), parse_key(key))
+        return [row.op for row in changes.orderBy(*PLACE).collect()]
+
+    def state(self, tables, at):
+        """Run it; give the rows by table as :func:`rows_now` does, and the summary."""
+        job = self.job("table_state", self.folder)
         names = parse_tables(f"{self.world.database}.{table}" for table in tables)
         until, states = table_state(job, self.spark, names, parse_moment("--at", at))
         job.finish(summary(until, states), report(job, until, states))
@@ -169,6 +178,7 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
         assert found["old"] == tables["old"]
         of_old, of_bag = (told["tables"][f"{world.database}.{name}"]["doubts"] for name in ("old", "bag"))
         assert (of_old, len(of_bag), "there is no snapshot of it" in of_bag[0]) == ([], 1, True)
+        assert jobs.history("old", "id=1") == ["r"]
         run(world, "UPDATE old SET n = 9 WHERE id = 3")
         _, early, _ = moments_now(world)
         before = rows_now(world)

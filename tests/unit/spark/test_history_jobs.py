@@ -16,7 +16,8 @@ from pyspark.sql import Row
 from millrace.avro.registry import wire_prefix
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.runtime.errors import UserError
-from millrace.verify.history import TableHistory
+from millrace.verify.conversions import Untold
+from millrace.verify.history import Era, Origin, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs import conformance, row_history
 from spark_jobs.common import tables
@@ -83,6 +84,72 @@ def test_a_record_that_cannot_be_read_is_told() -> None:
     assert {name: told[name] for name in FAULT_COLUMNS} == place | {"fault": "it is cut"}
     assert (told["op"], told["after"]) == (None, None)
     assert (other["offset"], other["fault"].partition(":")[0]) == (9, "ValueError")
+
+
+def test_a_row_is_found_by_its_images() -> None:
+    """Whatever the key of its records; ``tenant`` came later, and a minimal image lacks columns."""
+    image = {"type": "record", "name": "i", "fields": [
+        {"name": name, "type": ["null", "string"]} for name in ("tenant", "id", "v")
+    ]}  # fmt: skip
+    schema = {"type": "record", "name": "e", "fields": [
+        {"name": "source", "type": {"type": "record", "name": "s", "fields": [
+            {"name": name, "type": "long"} for name in ("thread", "server_id")
+        ]}},
+        {"name": "before", "type": ["null", image]}, {"name": "after", "type": ["null", "i"]},
+        {"name": "after_missing", "type": {"type": "array", "items": "string"}},
+    ]}  # fmt: skip
+
+    def value(before: tuple[str | None, ...] | None, after: tuple[str | None, ...] | None) -> bytes:
+        out = io.BytesIO(wire_prefix(1))
+        out.seek(0, 2)
+        images = [one and dict(zip(("tenant", "id", "v"), one, strict=True)) for one in (before, after)]
+        lacking = [name for name, one in (images[1] or {}).items() if one == "-"]
+        record = {"source": {"thread": 1, "server_id": 1}, "after_missing": lacking}
+        fastavro.schemaless_writer(out, schema, {**record, "before": images[0], "after": images[1]})
+        return out.getvalue()
+
+    names = ["tenant", "id", "v"]
+    definitions = [ColumnDefinition(at, name, "varchar(9)") for at, name in enumerate(names)]
+    known = [KnownColumn(Column(name, "varchar", 0), "t" if name == "tenant" else None) for name in names]
+    now = {name: Origin(name) for name in names}
+    eras = TableHistory(
+        [Era((-1, 0, 0), ("shop", "t"), now | {"tenant": Origin(None)}), Era((0, 7, 4), ("shop", "t"), now)]
+    )
+    whole = TableDefinition("shop", "t", tuple(definitions))
+    table = Table("shop", "t", whole, definitions, known, eras, [])
+    changes = [
+        (0, "c", None, (None, "5", "a")),
+        (1, "c", None, ("t", "5", "a")),
+        (1, "c", None, ("u", "5", "a")),
+        (1, "u", ("t", "6", "a"), ("t", "5", "-")),
+        (1, "u", ("t", "5", "a"), ("-", "-", "b")),
+        (1, "u", ("t", "6", "a"), ("-", "-", "5")),
+        (1, "d", ("t", "5", "b"), None),
+        (1, "t", None, None),
+    ]
+    layout = arrow_schema(CHANGE_SCHEMA)
+    nothing = dict.fromkeys(layout.names) | {
+        "epoch": 0,
+        "number": 7,
+        "time_ms": 1,
+        "key": b"of other columns",
+    }
+    rows = [
+        nothing | {"offset": at, "pos": at, "era": era, "op": op, "value": value(before, after)}
+        for at, (era, op, before, after) in enumerate(changes)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=layout)
+
+    def found(**wanted: str) -> list[int]:
+        (lines,) = row_history._finder(table, wanted, {1: schema})([batch])
+        assert lines.column("fault").null_count == lines.num_rows, lines.column("fault")
+        return [line["pos"] for line in lines.to_pylist()]
+
+    assert found(tenant="t", id="5") == [0, 1, 3, 4, 6, 7]
+    assert found(tenant="u", id="5") == [2, 7]
+    assert found(v="b") == [4, 6, 7]
+    assert row_history._has_text(Untold("its record has digits in place of its bytes", "AP8="), "AP8=")
+    assert not row_history._has_text(None, "None")
 
 
 def test_records_of_a_row_topic_that_are_none() -> None:
