@@ -34,7 +34,7 @@ from millrace import __version__
 from millrace.avro.registry import value_subject
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, TableTopic
 from millrace.avro.single_object import SingleObjectError
-from millrace.contract import Topics, source_problem, versions_among
+from millrace.contract import Topics, first_version, source_problem, versions_among
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
@@ -463,8 +463,8 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
         )
 
 
-def topic_versions(job: Job, firsts: Iterable[str]) -> dict[str, list[str]]:
-    """Give the topics that have the rows of tables, in their order, by the first of each table.
+def topic_versions(job: Job, firsts: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """Give the topics that have the rows of tables, of all by default, in order, by the first of each table.
 
     An incompatible schema opens a new one; a table without rows has none. Raises :class:`UserError` where one
     that the row mapper knows is gone, or is another one than it has written.
@@ -477,6 +477,11 @@ def topic_versions(job: Job, firsts: Iterable[str]) -> dict[str, list[str]]:
             notes[key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace")] = record
     noted = {topic for topic, note in notes.items() if note.value() is not None}
     among = noted | set(topic_names(admin))
+    if firsts is None:
+        own = f"{job.sources[0]}."
+        firsts = sorted(
+            {first_version(topic) for topic in among if topic.startswith(own) and topic.count(".") == 2}
+        )
     versions = {first: versions_among(among, first) for first in firsts}
     known = [topic for each in versions.values() for topic in each if topic in noted]
     found = topic_ids(admin, known)

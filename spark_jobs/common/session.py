@@ -151,11 +151,11 @@ class Steps:
         sys.stderr.write(f"{self._job}: {printable(text)}\n")
         sys.stderr.flush()
 
-    def say_speed(self, events: int, size: int, seconds: float) -> None:
-        """Tell how many events of how many bytes were read, and how fast."""
+    def say_speed(self, number: int, size: int, seconds: float, what: str = "events") -> None:
+        """Tell how many events, or ``what`` else, of how many bytes were read, and how fast."""
         self.say(
-            f"{events:,} events, {size / 1e6:,.1f} MB: "
-            f"{events / seconds:,.0f} events/s, {size / 1e6 / seconds:,.1f} MB/s"
+            f"{number:,} {what}, {size / 1e6:,.1f} MB: "
+            f"{number / seconds:,.0f} {what}/s, {size / 1e6 / seconds:,.1f} MB/s"
         )
 
     @contextmanager

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import io
+import itertools
 import json
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from millrace.avro.registry import wire_prefix
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -23,6 +26,7 @@ from spark_jobs import conformance, row_history
 from spark_jobs.common import tables
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS
+from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.report import Code
 from spark_jobs.common.tables import CHANGE_SCHEMA, KnownColumn, Table
 from tests.unit.spark.test_report import check_self_contained
@@ -229,18 +233,152 @@ def test_fields_that_differ() -> None:
 
 
 def test_folders_without_results(tmp_path: Path) -> None:
+    def results(source: str = "shop") -> conformance.Results:
+        return conformance.Results.of(str(tmp_path), source)
+
+    def write(job: str, inputs: dict[str, Any], **of_source: Any) -> None:
+        manifest = {"job": job, "run": "run-1", "input": inputs}
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+        (tmp_path / "run-1" / "summary.json").write_text(json.dumps(dict.fromkeys(inputs, of_source)))
+
     with pytest.raises(UserError, match="has no results of a job"):
-        conformance.Side(str(tmp_path)).files()
+        results()
     (tmp_path / "run-1").mkdir()
-    (tmp_path / "run-1" / "summary.json").write_text(
-        '{"shop": {"files": ["rows/a/1.parquet", "ddl/2.parquet"]}}'
-    )
-    manifest = {"job": "analytics", "run": "run-1", "input": {"shop": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    shop, north = ({"topic": f"{name}.raw", "offsets": {"0": [5, 90]}} for name in ("shop", "north"))
+    files = ["rows/a/1.parquet", "ddl/2.parquet", "other/3.parquet"]
+    write("analytics", {"shop": shop})
     with pytest.raises(UserError, match="has results of the job analytics, not of reprocess"):
-        conformance.Side(str(tmp_path)).files()
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"job": "reprocess"}))
-    assert conformance.Side(str(tmp_path)).files() == [f"{tmp_path}/run-1/rows/a/1.parquet"]
+        results()
+    write("reprocess", {"shop": shop}, files=files)
+    run = f"{tmp_path}/run-1"
+    known = [("rows", f"{run}/rows/a/1.parquet"), ("ddl", f"{run}/ddl/2.parquet")]
+    assert results("shop_v2") == conformance.Results("shop.raw", 5, 90, known)
+    write("reprocess", {"shop": shop, "north": north}, files=files)
+    assert results("north").files[0] == ("rows", f"{run}/north/rows/a/1.parquet")
+    with pytest.raises(UserError, match="has results of shop, north: name one of them with --source"):
+        results("south")
+    write("reprocess", {"shop": shop}, files=[], snapshots={"shop.a": 1})
+    with pytest.raises(UserError, match="has its results in Iceberg tables, which conformance does not read"):
+        results()
+
+
+class ToCompare:
+    """A folder of results of reprocess, made by hand: its path may have names of kinds of files in it."""
+
+    def __init__(self, folder: Path, start: int = 0, end: int = 100) -> None:
+        self.folder, self.start, self.end = folder / "events" / "rows", start, end
+        self.records: dict[str, list[dict[str, Any]]] = {}
+
+    def transaction(self, number: int, *tables: str) -> "ToCompare":
+        """Add a transaction with a row of each table."""
+        place = {"epoch": 0, "file": "binlog.000007"}
+        head = {"id": f"0-1-{number}", **place}
+        self.add("transactions", status="BEGIN", pos=number, **head)
+        for at, table in enumerate(tables):
+            source = {**SOURCE, "table": table, "pos": number + 1, "row": at}
+            self.add("rows", op="c", after={"id": number}, source=source)
+        return self.add("transactions", status="END", pos=number + 2, **head)
+
+    def letter(self, number: int, error: str = "x", service: str = "rowmapper") -> "ToCompare":
+        """Add a dead letter."""
+        return self.add(
+            "deadletter", service=service, key=b"1:0:binlog.000007:%d:3" % number, epoch=0,
+            log_file="binlog.000007", position=number, table=None, error_class="E", error=error, raw_offset=5,
+        )  # fmt: skip
+
+    def add(self, kind: str, /, **fields: Any) -> "ToCompare":
+        self.records.setdefault(kind, []).append(fields)
+        return self
+
+    def side(self) -> conformance.Side:
+        """Write all."""
+        run = self.folder / "run-1"
+        files = []
+        for kind, records in self.records.items():
+            (run / kind).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(records), run / kind / "1.parquet")
+            files.append(f"{kind}/1.parquet")
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "summary.json").write_text(json.dumps({"shop": {"files": files, "snapshots": {}}}))
+        offsets = {"0": [self.start, self.end]}
+        manifest = {"job": "reprocess", "run": "run-1", "input": {"shop": {"topic": "t", "offsets": offsets}}}
+        (self.folder / "manifest.json").write_text(json.dumps(manifest))
+        return conformance.Side(str(self.folder))
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_what_one_side_has_lost_is_no_end_of_the_other(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests say what both have read: all tables of both sides are compared there, to the ends."""
+    jobs = itertools.count()
+
+    def compare(before: ToCompare, after: ToCompare) -> tuple[dict[str, tuple[int, ...]], Any]:
+        job: Any = SimpleNamespace(
+            sources=["shop"], notes=[], spark=spark, kafka={}, folder=str(tmp_path / f"job-{next(jobs)}"),
+            step=lambda _: nullcontext(), steps=SimpleNamespace(say_speed=lambda *_: None),
+        )  # fmt: skip
+        job.write = lambda name, frame: frame.write.parquet(f"{job.folder}/{name}")
+        _, counts = conformance.conformance(job, spark, before.side(), after.side())
+        return {row.kind: (row.equal, row.changed, row.missing, row.added) for row in counts.collect()}, job
+
+    def whole(name: str, *, start: int = 0, end: int = 100) -> ToCompare:
+        made = ToCompare(tmp_path / name, start, end)
+        for number in range(start, end, 10):
+            made.transaction(number, "orders", "geo")
+        return made.add(
+            "ddl", kind="DDL", statement="ALTER", epoch=0, file="binlog.000007", pos=55, sub_index=0
+        )
+
+    # Dead letters instead of a table, a statement that is read otherwise, and no rows at either end.
+    worse = ToCompare(tmp_path / "worse")
+    for number in range(10, 80, 10):
+        worse.transaction(number, "orders").letter(number + 1).letter(number + 1, service="decoder")
+    worse.add("ddl", kind="DDL", statement="DROP", epoch=0, file="binlog.000007", pos=55, sub_index=0)
+    found, job = compare(whole("c"), worse)
+    assert job.notes == []
+    assert found == {
+        "shop.orders": (7, 0, 3, 0), "shop.geo": (0, 0, 10, 0), "transactions": (14, 0, 6, 0),
+        "ddl": (0, 1, 0, 0),
+        "dead letters of rowmapper": (0, 0, 0, 7), "dead letters of decoder": (0, 0, 0, 7),
+    }  # fmt: skip
+    with pytest.raises(UserError, match="have nothing in common to compare"):
+        compare(ToCompare(tmp_path / "e"), ToCompare(tmp_path / "f"))
+
+    # Of another input what both have is compared, to the last transaction that both have whole.
+    held = {0: (0, 100)}
+    monkeypatch.setattr(conformance, "resolve_slice", lambda *_, **__: TopicSlice("t", held))
+    monkeypatch.setattr(
+        conformance, "scan", lambda _spark, _kafka, part, **_: spark.createDataFrame(
+            [(b"1:0:binlog.000007:%d" % offset,) for offset in range(*part.offsets[0])], "key binary"
+        ),
+    )  # fmt: skip
+    shorter = ToCompare(tmp_path / "g", 20, 60).transaction(20, "orders").transaction(30, "orders", "geo")
+    found, job = compare(whole("h"), shorter)
+    assert found == {
+        "shop.orders": (2, 0, 2, 0), "shop.geo": (1, 0, 3, 0), "transactions": (4, 0, 4, 0),
+        "ddl": (0, 0, 1, 0),
+    }  # fmt: skip
+    (note,) = job.notes
+    assert note == (
+        "Only what both sides have read is compared, from 000007:20 of epoch 0 to 000007:55 of epoch 0: "
+        f"{tmp_path}/h/events/rows is made of t, offsets 0 to 100; {tmp_path}/g/events/rows is made of t, "
+        "offsets 20 to 60."
+    )
+    # Where nobody can say where that is, the results themselves count.
+    held.clear()
+    results = conformance.Results.of(str(shorter.folder), "shop")
+    frame = conformance._folder(spark, results)
+    assert conformance._ends_of(job, shorter.side(), frame, results) == ((0, 7, 20), (0, 7, 32))
+    assert job.notes[1].startswith("Losses at the ends cannot be seen: the raw events at the ends of t, offs")
+    assert conformance.report_of(job, (shorter.side(),) * 2, [compared()], [], []).result == (
+        "No difference in 7 records: all that both sides have read.", "doubt",
+    )  # fmt: skip
+
+    events = ToCompare(tmp_path / "i").add("events", type="X")
+    with pytest.raises(UserError, match=r"has rows and .* has typed events: run reprocess with the same"):
+        compare(whole("j"), events)
 
 
 def compared(**numbers: Any) -> Row:
@@ -248,10 +386,10 @@ def compared(**numbers: Any) -> Row:
 
 
 def test_the_page_of_a_comparison_says_how_much_differs_and_where() -> None:
-    job = cast("Job", SimpleNamespace(sources=["shop"]))
+    job = cast("Job", SimpleNamespace(sources=["shop"], notes=["Only a part."]))
     sides = conformance.Side(None), conformance.Side("of-new")
     same = conformance.report_of(job, sides, [compared()], [], [])
-    assert same.result == ("No difference in 7 records: all that both sides have.", "good")
+    assert same.result == ("No difference in 7 records: all that both sides have read.", "good")
     place = {"kind": "shop.orders", "epoch": 0, "number": 7, "pos": 1234, "sub_index": 0, "row": 2}
     example = Row(**place, what="changed", field="after.price", before="1", after="2" * 1000)
     field = Row(kind="shop.orders", what="changed", field="after.price", n=2)
@@ -262,3 +400,4 @@ def test_the_page_of_a_comparison_says_how_much_differs_and_where() -> None:
     assert words.index("shop.orders") < words.index("a.equal")
     assert "000007:1234" in words
     assert "2…" in words
+    assert "Only a part." in words
