@@ -33,12 +33,12 @@ from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
 from spark_jobs.common.charts import count
-from spark_jobs.common.decoding import Decoding, RawDecoder
+from spark_jobs.common.decoding import Decoding, RawDecoder, sections_of
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.files import WrittenFile, remove_others
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
-from spark_jobs.common.job import Input, Job, RawJobSettings, job_command, read_each
+from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings, job_command, read_each
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
 from spark_jobs.common.pieces import MOST_PIECES, Piece, defining_records
 from spark_jobs.common.places import absolute
@@ -106,14 +106,14 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     if given is not None:
         with job.step(f"{one.part.topic}: statements applied to the definitions that are given"):
             schemas = _history(job, one, catalog, schemas, given)
+    assert isinstance(job.settings, RowJobSettings)
     decoding = Decoding(
         one.source,
         into == "rows",
         int(time.time() * 1000),
         catalog,
         schemas,
-        job.settings.rows.model_dump(),
-        job.settings.topics.model_dump(),
+        sections_of(job.settings),
     )
     whole = Outcome()
     if not pieces:
@@ -351,7 +351,7 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     return page
 
 
-@job_command("reprocess", raw=True)
+@job_command("reprocess", raw=True, settings_class=RowJobSettings)
 @click.option(
     "--into",
     type=click.Choice(["rows", "events"]),
@@ -409,6 +409,11 @@ def main(  # noqa: PLR0917 - click calls it by names
     every: int,
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
+    if into == "rows" and job.settings.rows.complete:
+        # Its store has the rows of one moment, and pieces are decoded apart.
+        note = "MILLRACE_ROWS_COMPLETE does not apply: columns that minimal images lack are not filled in."
+        job.steps.say(note)
+        job.notes.append(note)
     given = None
     if script is not None:
         if into == "events" or len(job.inputs) > 1:

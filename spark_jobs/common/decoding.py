@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 _UNBOUNDED: Final = 1 << 31
 """No record that is made here goes to Kafka, so none is cut; an event is held whole."""
 
-_HELD_BYTES: Final = 64 << 20
-"""Memory for transactions that may be read a second time; the rest goes to a file."""
-
 _BUFFERED_BYTES: Final = 1 << 20
 """A larger transaction is read a second time, since it is in memory anyway."""
 
@@ -76,8 +73,9 @@ Where the kernel is built, most are in blocks (:meth:`Output.add_block`).
 class Decoding:
     """How raw records are decoded: the parameters of executors.
 
-    ``catalog`` and ``schemas`` have the values of the topics of these names, ``rows`` and ``topics`` the
-    settings. Without ``schemas`` a DDL statement is known to its own piece alone.
+    ``catalog`` and ``schemas`` have the values of the topics of these names. Without ``schemas`` a DDL
+    statement is known to its own piece alone. ``sections`` are those of :func:`sections_of`; without them the
+    environment of the executor counts.
     """
 
     source: str
@@ -85,13 +83,16 @@ class Decoding:
     now_ms: int
     catalog: Sequence[bytes] = ()
     schemas: Sequence[bytes] = ()
-    rows: Mapping[str, Any] = field(default_factory=dict)
-    topics: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def settings(self) -> RowMapperSettings:
         """Give these as the settings of a row mapper that reaches nothing."""
-        values = {"source": self.source, "rows": dict(self.rows), "topics": dict(self.topics), **_NOWHERE}
-        return RowMapperSettings.model_validate(values)
+        return RowMapperSettings.model_validate({"source": self.source, **self.sections, **_NOWHERE})
+
+
+def sections_of(settings: RowMapperSettings) -> dict[str, dict[str, Any]]:
+    """Give the sections of the driver's settings that say which rows there are, and how they are written."""
+    return {name: getattr(settings, name).model_dump() for name in ("rows", "replicate", "columns", "topics")}
 
 
 class _Schemas:
@@ -126,9 +127,9 @@ def _new_block() -> "Callable[[], RecordBlock] | None":
 
 
 class _Kept:
-    """Records from the first that may be read again on, numbered; beyond some size in a file."""
+    """Records from the first that may be read again on, numbered; beyond ``held_bytes`` in a file."""
 
-    def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
+    def __init__(self, held_bytes: int) -> None:
         self.end = 0
         self._held_bytes = held_bytes
         self._held = 0
@@ -227,13 +228,13 @@ class RawDecoder:
             held_bytes=_UNBOUNDED,
         )
         self._begun_with = 0, 0
-        self._events = _Kept()
         self._mapper = self._make_mapper(decoding, registry, dead_letter) if decoding.into_rows else None
 
     def _make_mapper(
         self, decoding: Decoding, registry: SchemaStore, dead_letter: RecordSerializer
     ) -> RowMapperStage:
         settings = decoding.settings()
+        self._events = _Kept(settings.rows.buffer_mib << 20)
         catalog = [CatalogEntry.from_bytes(value) for value in decoding.catalog]
 
         def read_catalog() -> Iterator[CatalogEntry]:

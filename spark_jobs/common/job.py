@@ -111,6 +111,10 @@ class TableJobSettings(JobSettings, RowMapperSettings):
     """What a job on row topics needs to know: also what the row mapper selects for them."""
 
 
+class RowJobSettings(RawJobSettings, RowMapperSettings):
+    """What a job needs to know that makes rows of raw events, as the row mapper does."""
+
+
 Topic = Literal["events", "raw", "transactions"]
 """Which topic of a source a job reads."""
 
@@ -279,13 +283,19 @@ def _link(place: Path, target: str) -> None:
 
 
 def job_command(
-    name: str, *, raw: bool = False, tables: bool = False, appends: bool = False
+    name: str,
+    *,
+    raw: bool = False,
+    tables: bool = False,
+    appends: bool = False,
+    settings_class: type[RawJobSettings] | None = None,
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a job; its function is called with the job, the session and its own options.
 
     It reads the events of its sources; with ``raw`` their raw events, without the registry, from an archive
     too; with ``tables`` the whole row topics of tables of one source, and its input is the topic of their
     transactions. One that ``appends`` to an archive reads what follows it, and is called with its folder.
+    ``settings_class`` is what it needs to know, if that is not what others need that read the same topics.
     """
     unbounded = tables or appends
     kind: Topic = "raw" if raw else "transactions" if tables else "events"
@@ -345,7 +355,9 @@ def job_command(
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
-                settings = _settings(sources, bootstrap_servers, registry_url, kind=_SETTINGS[kind])
+                settings = _settings(
+                    sources, bootstrap_servers, registry_url, kind=settings_class or _SETTINGS[kind]
+                )
                 names = list(dict.fromkeys(sources or (settings.source,)))
                 if tables and len(names) > 1:
                     raise SettingsError([f"--source is {', '.join(names)}: {name} reads one source"])

@@ -15,7 +15,7 @@ from millrace.kafka.topics import TOPIC_SPECS
 from millrace.local import Kafka
 from millrace.runtime.settings import load_settings
 from millrace.stage import Record
-from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.job import Job, RowJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options
 from spark_jobs.common.session import Steps
 from tests.shared import PROJECT, environment_with
@@ -48,7 +48,7 @@ class RawTopic:
         self.source, self.topic, self.job_name = source, f"{source}.raw", job_name
         self.environment = {"MILLRACE_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
         self.settings = load_settings(
-            RawJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
+            RowJobSettings, source=source, kafka={"bootstrap_servers": kafka.bootstrap_servers}
         )
         self._admin = connect(self.settings.kafka)
         self._producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})

@@ -17,7 +17,7 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from spark_jobs.common.follow import Pace
 from spark_jobs.common.iceberg import open_catalog
-from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.job import Job, RowJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.raw_stream import Begun, follow_raw
@@ -116,7 +116,7 @@ class Runs:
         bounds = parse_bound(f"offset:{start}"), parse_bound(end)
         inputs = list(_inputs(self.spark, options, {self.world.source: {}}, bounds, "raw"))
         settings = load_settings(
-            RawJobSettings, source=self.world.source, kafka=self.world.settings.model_dump()
+            RowJobSettings, source=self.world.source, kafka=self.world.settings.model_dump()
         )
         steps = Steps(self.spark, "reprocess")
         return Job("reprocess", str(self.folder), options, inputs, steps, self.spark, settings)

@@ -23,7 +23,7 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from spark_jobs.analytics import count_pieces, rows_per_table
 from spark_jobs.common.archive import append
-from spark_jobs.common.job import Job, RawJobSettings, _inputs
+from spark_jobs.common.job import Job, RowJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.session import Steps
@@ -145,7 +145,7 @@ class Runs:
         source = self.world.source
         bounds = parse_bound(start), None
         inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, "raw", archive=archive))
-        settings = load_settings(RawJobSettings, source=source, kafka=self.world.settings.model_dump())
+        settings = load_settings(RowJobSettings, source=source, kafka=self.world.settings.model_dump())
         steps = Steps(self.spark, "reprocess")
         return Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)
 
@@ -259,6 +259,7 @@ def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path)
     settings = {
         **world.environment, **kafka.secure, "SPARK_CONF_DIR": str(tmp_path),
         "MILLRACE_REGISTRY_USERNAME": "someone", "MILLRACE_REGISTRY_PASSWORD": "hidden-of-the-registry",
+        "MILLRACE_COLUMNS_HASH": "%.items.name", "MILLRACE_COLUMNS_HASH_SALT": "hidden-of-columns",
     }  # fmt: skip
     _, key, *_ = (kafka.folder / "server-key.pem").read_bytes().splitlines()
     wanted = {"reprocess": [], "row_history": ["--table", f"{world.database}.items", "--key", "id=20"]}
@@ -269,6 +270,9 @@ def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path)
         assert done.returncode == 0, [line for line in done.stderr.splitlines() if "error: " in line]
     told = json.loads((tmp_path / "reprocess" / "summary.json").read_text())[world.source]
     assert told["transactions"] > 25
+    (items, *_) = (path for path in told["files"] if f"{world.database}.items/" in path)
+    after = pq.ParquetFile(tmp_path / "reprocess" / "latest" / items).read().column("after").to_pylist()
+    assert {len(row["name"]) for row in after if row is not None} == {64}
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(events in path.parents for path in files) >= 2
     for path in files:

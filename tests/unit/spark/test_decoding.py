@@ -1,5 +1,6 @@
 """Raw records in pieces, as executors decode them: the row mapper's rows, wherever the cuts lie."""
 
+import pickle
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,12 +17,13 @@ from millrace.avro.columnar import AvroColumns
 from millrace.binlog.events import GtidLogEvent, WriteRowsEvent, XaPrepareLogEvent
 from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
-from millrace.runtime.settings import KafkaSettings
+from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import KafkaSettings, load_settings
 from millrace.stage import Record
 from spark_jobs.common import decoding as decoding_module
 from spark_jobs.common import raw_topic
-from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept
-from spark_jobs.common.job import Input, Job
+from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept, sections_of
+from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
 from spark_jobs.common.pieces import Piece
@@ -147,9 +149,11 @@ def place(row: Mapping[str, Any]) -> tuple[int, ...]:
     return source["epoch"], source["pos"], source["sub_index"], source["row"]
 
 
-def published(path: Path) -> tuple[dict[str, list[Any]], list[bytes]]:
+def published(
+    path: Path, selection: Mapping[str, Any] | None = None, **settings: Any
+) -> tuple[dict[str, list[Any]], list[bytes]]:
     """Give what the row mapper publishes, read by the reference, and its schema history."""
-    world = World(EventsTopic().add_file(path), limit=8 << 20)
+    world = World(EventsTopic().add_file(path), limit=8 << 20, selection=selection, **settings)
     world.run()
     found: dict[str, list[Any]] = {}
     for topic in world.tables:
@@ -178,6 +182,47 @@ def test_rows_are_those_of_the_row_mapper(name: str, tmp_path: Path) -> None:
         assert outcome.raw_bytes == sum(len(record.value or b"") for record in records)
         everything.append((found, outcome.events, outcome.dead_letters, outcome.counters))
     assert all(one == everything[0] for one in everything)
+
+
+SELECTED: dict[str, Any] = {
+    "replicate": {
+        "ignore_table": "archive.orders", "rewrite_db": "shop->store", "ignore_operations": "shop.orders=d",
+    },
+    "columns": {
+        "mask": "shop.items.name=***", "hash": "shop.%.id", "hash_salt": "0123456789abcdef",
+        "drop": "shop.orders.note", "truncate": "shop.orders.raw=1",
+    },
+}  # fmt: skip
+ROWS: dict[str, Any] = {"filter": "shop.items: weight > 0", "keys": "shop.orders=item", "decimal": "string"}
+
+
+def test_rows_are_selected_as_by_the_row_mapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the settings of the driver, whatever the environment of an executor is."""
+    path = log("binlog_command/logs/mysql.000001")
+    expected, history = published(path, SELECTED, **ROWS)
+    plain = published(path)[0]
+    assert expected.keys() == {"rows/store.items", "rows/store.orders"}
+    assert {row["after"]["name"] for row in expected["rows/store.items"]} == {"***"}
+    assert {"note", "id"} & expected["rows/store.orders"][0]["after"].keys() == {"id"}
+    assert len(expected["rows/store.orders"]) < len(plain["rows/shop.orders"])
+    with monkeypatch.context() as driver:
+        for section, values in {**SELECTED, "rows": {**ROWS, "buffer_mib": "3"}}.items():
+            for name, value in values.items():
+                driver.setenv(f"MILLRACE_{section}_{name}".upper(), value)
+        settings = load_settings(RowJobSettings, source=SOURCE, kafka=NOWHERE.model_dump())
+    decoding = Decoding(SOURCE, True, 0, schemas=history, sections=sections_of(settings))
+    decoding = pickle.loads(pickle.dumps(decoding))
+    monkeypatch.setenv("MILLRACE_COLUMNS_MASK", "shop.items.kind=no")
+    monkeypatch.setenv("MILLRACE_REPLICATE_DO_DB", "none")
+    found = rows(tmp_path, decode(raw(path), 3, tmp_path, decoding, placed=False))
+    assert {name: read for name, read in found.items() if name.startswith("rows/")} == expected
+    assert RawDecoder(decoding)._events._held_bytes == 3 << 20
+    # Only who makes rows needs the salt.
+    monkeypatch.setenv("MILLRACE_COLUMNS_HASH", "shop.orders.id")
+    given: dict[str, Any] = {"source": SOURCE, "kafka": NOWHERE.model_dump()}
+    load_settings(RawJobSettings, **given)
+    with pytest.raises(SettingsError, match="MILLRACE_COLUMNS_HASH_SALT is missing"):
+        load_settings(RowJobSettings, **given)
 
 
 @pytest.mark.parametrize("first", [1, 7, 50])
