@@ -6,6 +6,7 @@
 See :mod:`spark_jobs.common.archive` for the format and for reading.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,7 @@ class Archived:
 def archive_topics(job: Job, spark: SparkSession, folder: str) -> dict[str, Archived]:
     """Add what follows the archive of each source to it, in parts: a run that is ended has added some."""
     found = {}
+    started = time.monotonic()
     for one in job.inputs:
         archive = before = read_archive(spark, folder, one.source)
         ((start, end),) = one.part.offsets.values()
@@ -42,6 +44,8 @@ def archive_topics(job: Job, spark: SparkSession, folder: str) -> dict[str, Arch
                 )
         assert archive is not None
         found[one.source] = Archived(archive, archive.files[len(before.files) if before else 0 :])
+    added = _figures([file for one in found.values() for file in one.added])
+    job.steps.say_speed(added["records"], added["bytes"], time.monotonic() - started, "records")
     return found
 
 
@@ -69,7 +73,10 @@ def report(job: Job, found: Mapping[str, Archived]) -> Report:
     page = Report(f"Archive of {', '.join(job.sources)}", job.facts)
     added = _figures([file for one in found.values() for file in one.added])
     held = _figures([file for one in found.values() for file in one.archive.files])
-    page.verdict(f"{many(added['records'], 'record')} added.", "good")
+    if added["records"]:
+        page.verdict(f"{many(added['records'], 'record')} added.", "good")
+    else:
+        page.verdict("Nothing was added: the topics have no record after the archives.", "doubt")
     page.tiles(
         [
             ("records added", added["records"]),

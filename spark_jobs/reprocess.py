@@ -32,7 +32,7 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.stage import Record
-from spark_jobs.common.charts import count
+from spark_jobs.common.charts import count, many
 from spark_jobs.common.decoding import Decoding, RawDecoder, sections_of
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.files import WrittenFile, remove_others
@@ -324,6 +324,8 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
         page.verdict(f"{count(records)} records were written, but {lost}.", "bad")
     elif not events:
         page.verdict("There was no event to read.", "doubt")
+    elif not records:
+        page.verdict(f"Nothing was written: no record is made of {many(events, 'event')}.", "doubt")
     else:
         page.verdict(f"{count(records)} records were written: everything could be decoded.", "good")
     page.tiles(
@@ -409,9 +411,7 @@ def main(  # noqa: PLR0917 - click calls it by names
     every: int,
 ) -> None:
     """Decode raw events again, into rows or typed events, as Parquet or Iceberg."""
-    if into == "rows" and job.settings.rows.complete:
-        # Its store has the rows of one moment, and pieces are decoded apart.
-        note = "MILLRACE_ROWS_COMPLETE does not apply: columns that minimal images lack are not filled in."
+    for note in _notes(job.settings, into, gtids):
         job.steps.say(note)
         job.notes.append(note)
     given = None
@@ -448,6 +448,18 @@ def main(  # noqa: PLR0917 - click calls it by names
         )
     where = {"into": into, "catalog": catalog or warehouse}
     follow_raw(job, run, Pace(timedelta(seconds=every)), where)
+
+
+def _notes(settings: RawJobSettings, into: str, gtids: str | None) -> list[str]:
+    """Say what is not as the row mapper has it."""
+    notes = []
+    if gtids is not None:
+        notes.append(f"Only transactions of {gtids} are decoded.")
+    if into == "rows" and settings.rows.complete:  # pieces are decoded apart, and rows come from all before
+        notes.append(
+            "MILLRACE_ROWS_COMPLETE does not apply: columns that minimal images lack are not filled in."
+        )
+    return notes
 
 
 def _check(settings: RawJobSettings, gtids: str | None, catalog: str | None, warehouse: str | None) -> None:

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -165,6 +166,10 @@ class Job:
     run: str = field(default_factory=new_run)
     shortfall: UserError | None = None
     """With what the command ends although the results are written; records that cannot be read come first."""
+    offsets: int = 0
+    """Number of offsets of row topics that were read."""
+
+    _begun: float = field(default_factory=time.monotonic)
 
     @property
     def folder(self) -> str:
@@ -221,6 +226,9 @@ class Job:
         verdict, mood = report.result or (None, None)
         told = {"verdict": verdict, "mood": mood, "faulty_records": self.faults.number}
         self._publish({**head, **told, "run": self.run})
+        if self.offsets:
+            speed = self.offsets / (time.monotonic() - self._begun)
+            self.steps.say(f"{self.offsets:,} offsets of row topics: {speed:,.0f} offsets/s")
         local = local_path(self.output)
         shown = self.folder if local is None else self.output
         if verdict is not None:

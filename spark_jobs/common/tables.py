@@ -565,6 +565,7 @@ def changes_of(
     for topic, wanted in parts:
         part = resolve_slice(spark, job.kafka, topic)
         if part.count:
+            job.offsets += part.count
             records = scan(spark, job.kafka, part).where("value is not null")
             read = _reader(schemas, eras, frozenset(wanted))
             found = records.select(*RECORD_COLUMNS).mapInArrow(read, CHANGE_SCHEMA)

@@ -2,11 +2,17 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from spark_jobs.common.job import Job, _settings
+from millrace.runtime.settings import load_settings
+from spark_jobs import archive, reprocess
+from spark_jobs.common.archive import Archive, ArchivedFile
+from spark_jobs.common.files import WrittenFile
+from spark_jobs.common.job import Job, RawJobSettings, _settings
+from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.report import Report
 
 
@@ -97,5 +103,38 @@ def test_the_verdict_is_said(tmp_path: Path) -> None:
     job = a_run(tmp_path, "1")
     report = Report("title", [])
     report.verdict("One incident: loop.", "bad")
+    job.offsets = 1234
     job.finish({}, report)
-    assert cast("Steps", job.steps).said[0] == "One incident: loop."
+    said = cast("Steps", job.steps).said
+    assert said[0].startswith("1,234 offsets of row topics: ")
+    assert said[1] == "One incident: loop."
+
+
+def test_nothing_read_is_a_verdict_of_its_own() -> None:
+    rows = {"complete": "shop.%", "store": "rows"}
+    settings = load_settings(RawJobSettings, source="shop", rows=rows)
+    job = cast(
+        "Job", SimpleNamespace(sources=["shop"], facts=[], notes=reprocess._notes(settings, "rows", "a:1"))
+    )
+    none, some = Outcome(), Outcome(events=12)
+    assert reprocess.report(job, {"shop": none}).result == ("There was no event to read.", "doubt")
+    page = reprocess.report(job, {"shop": some})
+    assert page.result == ("Nothing was written: no record is made of 12 events.", "doubt")
+    for note in ("Only transactions of a:1 are decoded.", "MILLRACE_ROWS_COMPLETE does not apply: "):
+        assert note in page.html("")
+    assert reprocess._notes(settings, "events", None) == []
+    some.files.append(WrittenFile("ddl", "ddl/1.parquet", 2, 10))
+    assert reprocess.report(job, {"shop": some}).result == (
+        "2 records were written: everything could be decoded.",
+        "good",
+    )
+    file = ArchivedFile("1.parquet", 0, 4, 5, 100, 0, 0)
+    held = Archive("archive", "shop.raw", 0, 5, [file])
+    assert archive.report(job, {"shop": archive.Archived(held, [])}).result == (
+        "Nothing was added: the topics have no record after the archives.",
+        "doubt",
+    )
+    assert archive.report(job, {"shop": archive.Archived(held, [file])}).result == (
+        "5 records added.",
+        "good",
+    )
