@@ -54,6 +54,8 @@ from spark_jobs.common.lines import reason_of
 from spark_jobs.common.places import (
     absolute,
     local_path,
+    names_in,
+    read_text,
     remove,
     seen_by_executors,
     write_file,
@@ -239,22 +241,24 @@ class Job:
 
     def _publish(self, manifest: Mapping[str, Any]) -> None:
         """Let ``manifest.json`` name this run, in one step; of the runs before it the last one stays."""
-        write_text(
-            self.spark, f"{self.output}/manifest.json", json.dumps(manifest, indent=2, default=str) + "\n"
-        )
+        place = f"{self.output}/manifest.json"
+        before = _run_of(read_text(self.spark, place))
+        write_text(self.spark, place, json.dumps(manifest, indent=2, default=str) + "\n")
         folder = local_path(self.output)
-        if folder is None:
-            return
+        if folder is not None:
+            self._link_results(folder)
+        for name in names_in(self.spark, self.output):
+            if name.startswith("run-") and name < min(before, self.run):
+                remove(self.spark, f"{self.output}/{name}")
+
+    def _link_results(self, folder: Path) -> None:
+        """Let the results be found in a folder of this machine by their names."""
         latest = folder / "latest"
-        before = latest.readlink().name if latest.is_symlink() else ""
         link = folder / f".{self.run}"
         link.symlink_to(self.run, target_is_directory=True)
         link.replace(latest)
         for result in latest.iterdir():
             _link(folder / result.name, f"latest/{result.name}")
-        for run in folder.glob("run-*"):
-            if run.name < min(before, self.run):
-                shutil.rmtree(run, ignore_errors=True)
 
     def _write_index(self, folder: Path) -> None:
         """Write the page over all reports in a folder, unless there is a page of somebody else."""
@@ -269,9 +273,15 @@ class Job:
 
     def discard(self) -> None:
         """Remove what a run that failed has written, where it is within reach."""
-        folder = local_path(self.folder)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(Exception):  # Spark, which reaches what is elsewhere, may have been stopped
+            remove(self.spark, self.folder)
+
+
+def _run_of(manifest: str | None) -> str:
+    """Give the name of the run in a manifest; none where it is not one of ours."""
+    with suppress(ValueError, AttributeError):
+        return str(json.loads(manifest or "{}").get("run", ""))
+    return ""
 
 
 def _as_input(part: TopicSlice) -> dict[str, Any]:

@@ -71,6 +71,15 @@ def read_text(spark: SparkSession, path: str) -> str | None:
     return str(row.value)
 
 
+def names_in(spark: SparkSession, path: str) -> list[str]:
+    """Name what is in a folder."""
+    local = local_path(path)
+    if local is not None:
+        return [one.name for one in local.iterdir()]
+    system, place = _system_of(spark, path)
+    return [str(one.getPath().getName()) for one in system.listStatus(place)]
+
+
 def remove(spark: SparkSession, path: str) -> None:
     """Remove a file, or a folder and what is in it."""
     local = local_path(path)

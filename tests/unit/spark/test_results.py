@@ -1,11 +1,13 @@
 """The folder of a job's results: those of a run replace the ones before it when they are whole."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.runtime.settings import load_settings
 from spark_jobs import archive, reprocess
@@ -72,6 +74,27 @@ def test_what_is_not_whole_replaces_nothing(tmp_path: Path) -> None:
     broken.discard()
     assert not (tmp_path / broken.run).exists()
     assert found(tmp_path) == ["1"] * 4
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_results_that_are_not_on_this_machine(spark: SparkSession, tmp_path: Path) -> None:
+    """Through Hadoop, as in an object store: earlier runs and those that failed are removed there too."""
+    context: Any = spark.sparkContext._jsc
+    context.hadoopConfiguration().set("fs.viewfs.mounttable.far.link./results", tmp_path.as_uri())
+    (tmp_path / "of-job").mkdir()
+
+    def far(run: str) -> Job:
+        job = replace(a_run(tmp_path / "of-job", run), spark=spark)
+        return replace(job, output="viewfs://far/results/of-job")
+
+    for run in ("1", "2", "3"):
+        finish(far(run))
+    broken = far("4")
+    assert sorted(path.name for path in tmp_path.rglob("run-*")) == ["run-2", "run-3", "run-4"]
+    broken.discard()
+    assert sorted(path.name for path in tmp_path.rglob("run-*")) == ["run-2", "run-3"]
+    assert json.loads((tmp_path / "of-job" / "manifest.json").read_text())["run"] == "run-3"
 
 
 @pytest.mark.parametrize("step", ["write_text", "_link"])
