@@ -199,7 +199,7 @@ MILLRACE_SNAPSHOT_ROWS_PER_S: {{ int64 .rowsPerSecond | quote }}
 {{- if ne .component "reader" -}}
 {{- $parts = append $parts (include "millrace.secrets.registry" .root) -}}
 {{- end -}}
-{{- if and (has .component (list "rowmapper" "run")) .source.hashSalt.existingSecret -}}
+{{- if and (has .component (list "rowmapper" "run" "reprocess")) .source.hashSalt.existingSecret -}}
 {{- $parts = append $parts (include "millrace.secretVariable" (list "MILLRACE_COLUMNS_HASH_SALT" .source.hashSalt.existingSecret .source.hashSalt.key)) -}}
 {{- end -}}
 {{- if and (has .component (list "reader" "run" "snapshot")) .source.mysql.host -}}

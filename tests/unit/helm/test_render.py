@@ -537,11 +537,14 @@ def test_windows_are_scraped() -> None:
 
 def test_reprocess_writes_rows_as_the_row_mapper_does() -> None:
     def rows(name: str, **values: Any) -> dict[str, Any]:
-        objects = render(merged(FULL, {"jobs": {"reprocess": {"enabled": True, **values}}}))
+        salted = {"sources": {"stock": {"hashSalt": {"existingSecret": "salt", "key": "value"}}}}
+        objects = render(merged(FULL, {"jobs": {"reprocess": {"enabled": True, **values}}}, salted))
         given = environment(objects, f"try-millrace-stock-{name}")
-        return {name: value for name, value in given.items() if name.startswith("MILLRACE_ROWS_")}
+        prefixes = ("MILLRACE_ROWS_", "MILLRACE_COLUMNS_")
+        return {name: value for name, value in given.items() if name.startswith(prefixes)}
 
     assert rows("reprocess").items() <= rows("rowmapper").items()
+    assert "MILLRACE_COLUMNS_HASH_SALT" in rows("reprocess")
     assert rows("rowmapper").keys() - rows("reprocess").keys() >= {
         "MILLRACE_ROWS_FORMAT",
         "MILLRACE_ROWS_STORE",

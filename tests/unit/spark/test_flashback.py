@@ -254,7 +254,7 @@ def test_a_gtid_of_mariadb_names_one_transaction() -> None:
         parse_transactions("0-1")
 
 
-UNTIL = Reached(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, more=False)
+UNTIL = Reached(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, None)
 
 
 def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
@@ -371,7 +371,8 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
         ],
         "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string",
     )
-    last = Reached(SourcePosition(0, "binlog.000007", 400), "0-1-8", 50_000, more=True)
+    place, following = (SourcePosition(0, "binlog.000007", position) for position in (400, 500))
+    last = Reached(place, "0-1-8", 50_000, following)
     minute = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
     doubt = _out_of_order(ends, "--after", minute, last)
     assert doubt == (
@@ -448,7 +449,8 @@ def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
         }  # fmt: skip
         statements.append(Statement.read(record, server, lower_case_names=False))
     selection = cast("Selection", SimpleNamespace(hidden=lambda *_: []))
-    log = Log("shop", SourcePosition(0, "bin.000001", 900), catalog, statements, server, {}, {}, selection)
+    end = SourcePosition(0, "bin.000001", 900)
+    log = Log("shop", end, catalog, statements, server, {}, {}, selection, snapshot=None, unmerged=False)
     ends = spark.createDataFrame([(0, 1, 150, "d.t")], "epoch int, number bigint, pos bigint, tables string")
 
     def told(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
