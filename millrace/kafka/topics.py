@@ -352,8 +352,11 @@ def _outcome(future: "Future[Any]", timeout_s: float) -> Any:
         return exception
 
 
+_NO_ANSWER: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+
+
 def _has_no_answer(outcome: Any) -> bool:
-    return isinstance(outcome, KafkaException) and outcome.args[0].code() == KafkaError._TIMED_OUT
+    return isinstance(outcome, KafkaException) and outcome.args[0].code() in _NO_ANSWER
 
 
 def _describe(

@@ -72,34 +72,35 @@ class SnapshotTopic:
 
     def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
         """Give some records that have come; of another topic than before, from its beginning."""
-        if self._reader is None and not self._open(offset):
-            return ()
-        assert self._reader is not None
         try:
+            if self._reader is None:
+                self._reader = self._open(offset)
+            if self._reader is None:
+                return ()
             return self._reader.read(_BATCH, _WAIT_S if wait else 0)
         except (BrokerError, InputLostError) as error:
             _LOG.warning("the snapshot topic cannot be read at the moment", reason=error.message)
             self._reader = None
             return ()
 
-    def _open(self, offset: int) -> bool:
+    def _open(self, offset: int) -> InputReader | None:
         now = time.monotonic()
         if now < self._look_at:
-            return False
+            return None
         self._look_at = now + _LOOK_EVERY_S
         topic = self._topics.snapshot
         found = topic_ids(self._admin, [topic]).get(topic)
         if found is None:
-            return False
+            return None
         reader = self._leave.enter_context(InputReader(self._settings, topic, self._group))
         known = self.topic_id or self.merged.topic_id
         try:
             reader.seek(offset if found == known else oldest_offset(self._settings, topic))
         except InputLostError as error:
             _LOG.error("records of a snapshot were deleted before they were merged", reason=error.message)
-            return False
-        self.topic_id, self._reader = found, reader
-        return True
+            return None
+        self.topic_id = found
+        return reader
 
     def records(self, start: int) -> Iterator[Record]:
         """Give the records of the topic from an offset on; none where they were given a moment ago."""
