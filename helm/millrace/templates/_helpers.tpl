@@ -143,7 +143,7 @@ is null is none.
 {{/* Whether there are jobs that have executors as pods: "true" or nothing. */}}
 {{- define "millrace.executors" -}}
 {{- $jobs := .Values.jobs -}}
-{{- $enabled := or $jobs.analytics.enabled $jobs.archive.enabled $jobs.loopDetection.enabled $jobs.reprocess.enabled -}}
+{{- $enabled := or $jobs.analytics.enabled $jobs.archive.enabled $jobs.loopDetection.enabled (default dict $jobs.reprocess).enabled -}}
 {{- if and (gt (int $jobs.executors.count) 0) $enabled (include "millrace.sources" . | fromYaml) -}}true{{- end -}}
 {{- end -}}
 
