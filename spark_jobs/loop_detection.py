@@ -172,13 +172,15 @@ def investigate(
     )
 
 
-def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> dict[int, dict[int, int | None]]:
-    """Give the streams in which repeats of an origin are genuine, and up to what offset."""
-    owners: dict[int, dict[int, int | None]] = {}
-    for one in streams:
-        for server_id in set(one.own) - {*shared}:
-            owners.setdefault(server_id, {})[one.number] = one.had_until(server_id)
-    return owners
+def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Give server ids, the streams in which their repeats are genuine, and between what offsets."""
+    return [
+        (server_id, one.number, *span)
+        for one in streams
+        for server_id in one.own
+        if server_id not in shared
+        for span in one.offsets_of(server_id)
+    ]
 
 
 def _judged(

@@ -296,13 +296,14 @@ def described_at(
         return _Search(reader, first, offset + 1, archive).described(offset)
 
 
-def start_of_file(settings: KafkaSettings, topic: str, offset: int, first: int) -> int | None:
-    """Give the first offset, of a topic of events, of the log file that the record at an offset is of.
+def start_of_file(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> int | None:
+    """Give the first offset, of a topic of events, of the log file that the first record of a slice is of.
 
-    None where that record is not there. ``first`` is the first offset of the topic.
+    None where there is no record. ``first`` is the first offset of the topic.
     """
+    start, end = offsets
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, offset + _FIRST_RECORDS, file_of=_file_of_event).start_of_file(offset)
+        return _Search(reader, first, end, file_of=_file_of_event).start_of_file(start)
 
 
 class Walk:

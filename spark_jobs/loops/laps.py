@@ -16,7 +16,7 @@ repeat is a lap of the same transaction only
 Other repeats are undecidable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -34,7 +34,7 @@ _MOVED_ON_S: Final = 2
 _SECONDS_SEEN: Final = 3
 
 
-def suspects(present: DataFrame, owners: Mapping[int, Mapping[int, int | None]]) -> DataFrame:
+def suspects(present: DataFrame, owners: Iterable[tuple[int, int, int, int]]) -> DataFrame:
     """Return the signatures of ``presence`` that are somewhere more often than where they come from.
 
     ``expected`` is how often they are there, null where that log was not read.
@@ -58,9 +58,9 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     """Add what the log around an occurrence says about the time: the latest time of a witness before it.
 
     ``contradicts`` is there for :func:`judge`, and false.
-    Witnesses are the transactions that occur once, but for those whose time is far from that of most of the
-    transactions around them. ``clock`` is of all of them, ``own_clock`` of those of the same origin,
-    ``next_clock`` of the first one after the occurrence; null where there is none.
+    Witnesses are the transactions that occur once, but for those whose time is far from that of most of those
+    around them. ``clock`` is of all of them, ``next_clock`` of the first one after the occurrence;
+    ``own_clock`` is of those of the same origin, compared with each other alone. Null where there is none.
     """
     single = signed.join(
         repeated.select("stream", "signature").distinct(), ["stream", "signature"], "left_anti"
@@ -68,8 +68,9 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     witnesses = single.where("dated is not null").groupBy(
         "stream", "server_id", sf.col("dated").alias("seen")
     )
-    ticks = _agreeing(witnesses.agg(sf.min("first_offset").alias("first_offset")))
-    line = repeated.withColumn("seen", sf.lit(None).cast("long")).unionByName(ticks, allowMissingColumns=True)
+    ticks = witnesses.agg(sf.min("first_offset").alias("first_offset"))
+    ticks = _with_agreed(_with_agreed(ticks, "agreed", "stream"), "own_agreed", "stream", "server_id")
+    line = repeated.unionByName(ticks, allowMissingColumns=True)
     stream = Window.partitionBy("stream")
     until_here = Window.unboundedPreceding, Window.currentRow
     before = stream.orderBy("first_offset").rowsBetween(*until_here)
@@ -78,16 +79,17 @@ def with_clocks(repeated: DataFrame, signed: DataFrame) -> DataFrame:
     own = Window.partitionBy("stream", "server_id").orderBy("first_offset").rowsBetween(*until_here)
     timed = line.select(
         "*",
-        sf.max("seen").over(before).alias("clock"),
-        sf.last("seen", ignorenulls=True).over(after).alias("next_clock"),
-        sf.max("seen").over(own).alias("own_clock"),
+        sf.max("agreed").over(before).alias("clock"),
+        sf.last("agreed", ignorenulls=True).over(after).alias("next_clock"),
+        sf.max("own_agreed").over(own).alias("own_clock"),
     )
-    return timed.where("nth is not null").drop("seen").withColumn("contradicts", sf.lit(False))
+    placed = timed.where("nth is not null").drop("seen", "agreed", "own_agreed")
+    return placed.withColumn("contradicts", sf.lit(False))
 
 
-def _agreeing(ticks: DataFrame) -> DataFrame:
-    """Leave out times far ahead of most of those after them, then those far behind most before them."""
-    order = Window.partitionBy("stream").orderBy("first_offset")
+def _with_agreed(ticks: DataFrame, name: str, *among: str) -> DataFrame:
+    """Add the times not far ahead of most of those after them ``among`` others, nor behind those before."""
+    order = Window.partitionBy(*among).orderBy("first_offset")
     after, before = order.rowsBetween(1, _AROUND), order.rowsBetween(-_AROUND, -1)
 
     def most(differ: Column) -> Column:
@@ -95,8 +97,10 @@ def _agreeing(ticks: DataFrame) -> DataFrame:
 
     behind = sf.filter("around", lambda seen: seen < sf.col("seen") - _FAR_S)
     ahead = sf.filter("around", lambda seen: seen > sf.col("seen") + _FAR_S)
-    later = ticks.withColumn("around", sf.collect_list("seen").over(after)).where(~most(behind))
-    return later.withColumn("around", sf.collect_list("seen").over(before)).where(~most(ahead)).drop("around")
+    later = ticks.withColumn("around", sf.collect_list("seen").over(after))
+    sooner = later.withColumn(name, sf.when(~most(behind), sf.col("seen")))
+    both = sooner.withColumn("around", sf.collect_list(name).over(before))
+    return both.withColumn(name, sf.when(~most(ahead), sf.col(name))).drop("around")
 
 
 def judge(repeated: DataFrame, ringed: Sequence[int]) -> DataFrame:

@@ -28,6 +28,7 @@ from millrace.binlog.events import (
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.kafka.errors import InputLostError
 from millrace.stage import Record
 from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_digest
 from spark_jobs.common.events import (
@@ -452,9 +453,18 @@ def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
 
     Which GTIDs they list is left out: others lie between them and what is read.
     """
-    ((start, _),) = one.part.offsets.values()
+    (offsets,) = one.part.offsets.values()
     ((first, _),) = resolve_slice(job.spark, job.kafka, one.part.topic).offsets.values()
-    begin = start_of_file(job.settings.kafka, one.part.topic, start, first) if first < start else None
+    if first >= offsets[0]:
+        return []
+    try:
+        return _heads_before(job, one, offsets, first)
+    except InputLostError:
+        return []  # retention has just removed them
+
+
+def _heads_before(job: "Job", one: "Input", offsets: tuple[int, int], first: int) -> list[dict[str, Any]]:
+    begin = start_of_file(job.settings.kafka, one.part.topic, offsets, first)
     if begin is None:
         return []
     lines: list[dict[str, Any]] = []
@@ -463,7 +473,7 @@ def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
         if table == "heads":
             lines.extend(batch.to_pylist())
 
-    bounds = begin, min(begin + _FIRST_RECORDS, start)
+    bounds = begin, min(begin + _FIRST_RECORDS, offsets[0])
     reader = LogReader(one.source, one.part.topic, one.schemas, bounds, bounds, write)
     for records in read_spans(job.settings.kafka, one.part.topic, [bounds]):
         reader.take(records)

@@ -23,9 +23,8 @@ narrowed by the observed distance.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
@@ -74,7 +73,8 @@ class Stream:
 
     ``own`` are the server's ids, its present one last, ``periods`` when it had which, by the heads of its
     files. ``logs`` tells this server's files from those of others, ``gtids`` are the transactions before the
-    first event, None where that is not known. Times are seconds since 1970.
+    first event, None where that is not known. ``cut`` tells that what was read begins within a file. Times
+    are seconds since 1970.
     """
 
     number: int
@@ -88,6 +88,7 @@ class Stream:
     first_time: int | None = None
     last_time: int | None = None
     transactions: int = 0
+    cut: bool = False
 
     @property
     def dates_commits(self) -> bool:
@@ -116,10 +117,11 @@ class Stream:
             if one == server_id
         ]
 
-    def had_until(self, server_id: int) -> int | None:
-        """Return the offset from which the server no longer had an id; None if it has it."""
-        later = [after.offset for one, after in pairwise(self.periods) if one.server_id == server_id]
-        return None if self.own[-1] == server_id else max(later, default=0)
+    def offsets_of(self, server_id: int) -> list[tuple[int, int]]:
+        """Return the offsets, each from one to before another, at which the server had an id."""
+        begins = [one.offset for one in self.periods[1:]]
+        spans = zip(self.periods, [_EVERYWHERE[0], *begins], [*begins, _EVERYWHERE[1]], strict=True)
+        return [(begin, until) for one, begin, until in spans if one.server_id == server_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,8 @@ def find_streams(heads: DataFrame, occurrences: DataFrame, sources: Sequence[str
             "version"
         ),
         sf.slice(sf.sort_array(sf.collect_set(log)), 1, _LOGS).alias("logs"),
-        sf.when(~sf.max("earlier"), sf.min(sf.when(described, dated))).alias("first_time"),
+        sf.min(sf.when(described & ~sf.col("earlier"), sf.col("offset"))).alias("begins_at"),
+        sf.min(sf.when(described, dated)).alias("first_time"),
     )
     before = sf.lag("server_id").over(Window.partitionBy(*stream).orderBy("offset"))
     changes = heads.withColumns({"before": before, "since": dated}).where(
@@ -193,7 +196,9 @@ def _stream(  # noqa: PLR0917 - what is known of it, from four places
     counted: Row | None,
     listed: Row | None,
 ) -> Stream:
-    first_time = None if described is None else described.first_time
+    begins_at = None if described is None else described.begins_at
+    cut = counted is not None and (begins_at is None or begins_at > counted.first_offset)
+    first_time = None if described is None or cut else described.first_time
     if first_time is None and counted is not None:
         first_time = counted.first_time
     before = listed if counted is None or listed is None or listed.listed_at < counted.first_offset else None
@@ -209,6 +214,7 @@ def _stream(  # noqa: PLR0917 - what is known of it, from four places
         first_time=first_time,
         last_time=None if counted is None else counted.last_time,
         transactions=0 if counted is None else counted.transactions,
+        cut=cut,
     )
 
 
@@ -273,19 +279,18 @@ def presence(signed: DataFrame) -> DataFrame:
     )
 
 
-def owner_count(owners: Mapping[int, Mapping[int, int | None]]) -> Column:
+def owner_count(owners: Iterable[tuple[int, int, int, int]]) -> Column:
     """Return how often a transaction is in the log of its origin, null where that was not read.
 
-    ``owners`` are, for each server id, the streams of the servers that have it or had it, with the offset
-    from which a server had it no longer: what is in its log from there on may circulate.
+    ``owners`` are server ids, streams of the servers that have them or had them, and the offsets between
+    which a server had an id: elsewhere in its log it may circulate.
     """
 
     def is_of_owner(place: Column) -> Column:
         found = sf.lit(False)
-        for origin, streams in owners.items():
-            for stream, until in streams.items():
-                had = (sf.col("origin") == origin) & (place.stream == stream)
-                found |= had if until is None else had & (place.last_offset < until)
+        for origin, stream, begin, until in owners:
+            had = (place.first_offset >= begin) & (place.last_offset < until)
+            found |= (sf.col("origin") == origin) & (place.stream == stream) & had
         return found
 
     there = sf.filter("seen", is_of_owner)
@@ -295,7 +300,7 @@ def owner_count(owners: Mapping[int, Mapping[int, int | None]]) -> Column:
 def pairs(present: DataFrame) -> DataFrame:
     """Return what two streams have in common of an origin: how much, between what offsets of the first.
 
-    ``dated`` is the latest time of it.
+    ``dated`` is the time of the last of it.
     """
     several = present.where(sf.size("seen") > 1)
     both = several.select("origin", "form", "dated", "seen", sf.explode("seen").alias("p"))
@@ -306,7 +311,7 @@ def pairs(present: DataFrame) -> DataFrame:
         .agg(
             sf.min("p.first_offset").alias("low"),
             sf.max("p.last_offset").alias("high"),
-            sf.max("dated").alias("dated"),
+            sf.max_by("dated", "p.last_offset").alias("dated"),
             sf.count("*").alias("common"),
         )
     )
@@ -421,7 +426,10 @@ def absences(
     )
     named = sf.broadcast(frame.withColumnRenamed("origin", "claim_origin"))
     found = referred.where(short).join(named, of_claim)
-    late = (sf.col("rule") != SHARED_ID) | sf.coalesce(sf.col("dated") >= began, sf.lit(True))
+    # What is older than what was read of the member may lie in its log before that.
+    cut = sf.col("gone").isin([one.number for one in streams if one.cut])
+    bounded = (sf.col("rule") == SHARED_ID) | (cut & sf.col("rule").isin(RESTORED, NEVER))
+    late = ~bounded | sf.coalesce(sf.col("dated") >= began, sf.lit(True))
     amount = sf.when(sf.col("had") == 0, sf.when(owned, sf.col("p.times")).otherwise(1)).otherwise(
         sf.col("p.times") - sf.col("had")
     )
@@ -470,7 +478,9 @@ def tails(
     reached = spark.createDataFrame(
         [(*key, *end) for key, end in last.items()], "reference int, member string, high bigint, time bigint"
     )
-    placed = present.select("origin", "dated", sf.explode("seen").alias("p")).where(_is_owned(streams))
+    # Servers may log DDL with another text than they received.
+    sent = present.where(sf.col("form") != _DDL)
+    placed = sent.select("origin", "dated", sf.explode("seen").alias("p")).where(_is_owned(streams))
     after = placed.join(
         sf.broadcast(reached),
         (sf.col("p.stream") == sf.col("reference")) & (sf.col("p.first_offset") > sf.col("high")),

@@ -112,8 +112,8 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
         yield "not compared", f"No verdict on what is newer: {several}."
     if findings.unlooked:
         text = (
-            f"No verdict on rows that servers overwrite in turns for {', '.join(findings.unlooked)}: without "
-            "binlog_row_metadata = FULL the log does not tell the keys of tables."
+            f"No verdict on rows that servers overwrite in turns for {', '.join(findings.unlooked)}: no "
+            "primary key is known (binlog_row_metadata = FULL logs it), or row images lack columns."
         )
         yield "not compared", text
     if findings.undecided:

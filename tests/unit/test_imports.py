@@ -77,11 +77,13 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
         *("millrace.kafka.client", "millrace.kafka.read"),
         *("millrace.kafka.schema_topic", "millrace.kafka.topics"),
     ),
+    "spark_jobs.common.tables": ("millrace.kafka.state",),
     "spark_jobs.common.decoding": ("millrace.kafka.topics",),
     "spark_jobs.loop_detection": ("millrace.kafka.alerts",),
     "spark_jobs.windows.follow": ("millrace.kafka.job_topic",),
     "spark_jobs.common.executor": ("millrace.local.errors", "millrace.local.java"),
     "spark_jobs.common.raw_topic": ("millrace.kafka.input",),
+    "spark_jobs.loops.logs": ("millrace.kafka.errors",),
     "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }
 """Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM; rows are made for

@@ -161,10 +161,18 @@ def lines_of(
     return {**found, "cut": [{}] * cut}
 
 
-def logs_of(spark: SparkSession, logs: Mapping[str, EventLog], cuts: int = 1) -> Logs:
-    """Return the logs of members, by their names."""
+def logs_of(
+    spark: SparkSession, logs: Mapping[str, EventLog], cuts: int = 1, begins: Mapping[str, int] | None = None
+) -> Logs:
+    """Return the logs of members, by their names, those of some from the record on at which they begin."""
     records = {source: records_of(log.records) for source, log in logs.items()}
-    lines = [lines_of(of_source, cuts, source) for source, of_source in records.items()]
+    lines = []
+    for source, of_source in records.items():
+        begin = (begins or {}).get(source, 0)
+        read = lines_of(of_source[begin:], cuts, source, (2 * begin, 2 * len(of_source)))
+        before = lines_of(of_source[:begin], 1, source)["heads"] if begin else []
+        read["heads"] += [{**head, "gtids": None, "earlier": True} for head in before]
+        lines.append(read)
     frames = {}
     for table, layout in LINES.items():
         rows = [row for one in lines for row in one[table]]

@@ -4,7 +4,7 @@ A server writes what its clients change and what it applies; it drops what carri
 GTIDs what it has executed. Nothing else of a server is here: who reads what when is said by the test.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,10 +167,11 @@ def look(
     *,
     named: Sequence[int] = (),
     cuts: int = 1,
+    begins: Mapping[str, int] | None = None,
     ping_pong: bool = False,
 ) -> Findings:
     """Run loop detection over the logs of servers, or of parts of them."""
-    logs = logs_of(spark, {server.name: server.log for server in servers}, cuts)
+    logs = logs_of(spark, {server.name: server.log for server in servers}, cuts, begins)
     return investigate(
         spark, logs, [server.name for server in servers], named, NoSteps(), ping_pong=ping_pong
     )

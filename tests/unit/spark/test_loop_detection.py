@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.laps import with_clocks
+from spark_jobs.loops.presence import Period, Stream
 from spark_jobs.loops.report import Findings, _doubts, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.logs import lines_of, records_of
@@ -99,6 +100,35 @@ def that_begin_later_or_end_earlier() -> Sequence[Server]:
         east.pull()
     east.log.records = east.log.records[:1] + east.log.records[40:]
     return servers
+
+
+def test_what_is_read_from_amid_a_file_on_lacks_nothing(spark: SparkSession) -> None:
+    """What was on its way lies before the one slice and in the other."""
+    servers = ring(Server("north", 1), Server("east", 2))
+    begins = {}
+    for second in range(1000, 1160, 10):
+        if second == 1130:
+            begins = {server.name: len(server.log.records) for server in servers}
+        for server in servers:
+            server.write(second, f"{server.name} {second}")
+        servers[0].pull()  # the other lags
+    traffic(servers, 1160)
+    settle(servers)
+    findings = look(spark, servers, begins=begins)
+    assert findings.incidents == []
+    assert verdict(findings)[0] == "healthy"
+    assert [one.own for one in findings.facts.streams] == [(1,), (2,)]
+
+
+def test_when_a_server_had_which_id() -> None:
+    periods = [Period(2, 0, None), Period(1, 100, 50), Period(2, 200, 90)]
+    one = Stream(0, "north", 0, own=(1, 2), periods=periods, first_time=10, last_time=120)
+    assert one.had(1) == [(50, 90)]
+    assert one.had(2) == [(10, 50), (90, 121)]
+    assert one.offsets_of(1) == [(100, 200)]
+    (begin, first), (second, end) = one.offsets_of(2)
+    assert begin < 0 < first == 100
+    assert second == 200 < end
 
 
 def test_what_circulates(spark: SparkSession) -> None:
@@ -445,7 +475,7 @@ def test_two_servers_that_overwrite_a_row_in_turns(spark: SparkSession) -> None:
     assert findings.incidents[0] is incident
     assert findings.unlooked == ["shop.log"]
     (unlooked,) = [text for _, text in _doubts(findings) if "overwrite in turns" in text]
-    assert unlooked.startswith("No verdict on rows that servers overwrite in turns for shop.log: without ")
+    assert unlooked.startswith("No verdict on rows that servers overwrite in turns for shop.log: no ")
     assert {key.partition(":")[0] for key in findings.keys[1]} == {"41", "42"}
     evidence = findings.tables["evidence"].where("incident = 1 and type = 'UPDATE_ROWS_EVENT'")
     assert evidence.count() == 8
