@@ -143,6 +143,9 @@ class Input:
     first: int = 0
 
 
+_RUN: Final = re.compile(r"run-[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
+
+
 def new_run() -> str:
     """Name the folder of a run: the later, the greater."""
     return f"run-{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
@@ -172,6 +175,7 @@ class Job:
     """Number of offsets of row topics that were read."""
 
     _begun: float = field(default_factory=time.monotonic)
+    _published: bool = field(default=False, init=False)
 
     @property
     def folder(self) -> str:
@@ -244,12 +248,14 @@ class Job:
         place = f"{self.output}/manifest.json"
         before = _run_of(read_text(self.spark, place))
         write_text(self.spark, place, json.dumps(manifest, indent=2, default=str) + "\n")
+        self._published = True
         folder = local_path(self.output)
         if folder is not None:
             self._link_results(folder)
-        for name in names_in(self.spark, self.output):
-            if name.startswith("run-") and name < min(before, self.run):
-                remove(self.spark, f"{self.output}/{name}")
+        with suppress(Exception):  # the results are there; the next run removes what is left
+            for name in names_in(self.spark, self.output):
+                if _RUN.fullmatch(name) and name < min(before, self.run):
+                    remove(self.spark, f"{self.output}/{name}")
 
     def _link_results(self, folder: Path) -> None:
         """Let the results be found in a folder of this machine by their names."""
@@ -272,7 +278,9 @@ class Job:
         self.steps.say(f"all reports beside it: {page}")
 
     def discard(self) -> None:
-        """Remove what a run that failed has written, where it is within reach."""
+        """Remove what a run that failed has written, where it is within reach, unless it is the results."""
+        if self._published:
+            return
         with suppress(Exception):  # Spark, which reaches what is elsewhere, may have been stopped
             remove(self.spark, self.folder)
 

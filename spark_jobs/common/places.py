@@ -63,12 +63,12 @@ def read_text(spark: SparkSession, path: str) -> str | None:
     """Read a file; None where there is none."""
     file = local_path(path)
     if file is not None:
-        return file.read_text(encoding="utf-8") if file.exists() else None
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
     system, place = _system_of(spark, path)
     if not system.exists(place):
         return None
-    (row,) = spark.read.text(path, wholetext=True).collect()
-    return str(row.value)
+    # Spark gives no row for an empty file.
+    return "".join(str(row.value) for row in spark.read.text(path, wholetext=True).collect())
 
 
 def names_in(spark: SparkSession, path: str) -> list[str]:

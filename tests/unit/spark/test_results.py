@@ -32,11 +32,19 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP_SERVERS", "kafka:9092")
 
 
+def named(*runs: str) -> list[str]:
+    return [f"run-20260101T00000{run}-00000000" for run in runs]
+
+
+def number_of(run: str) -> str:
+    return run.removeprefix("run-20260101T00000").removesuffix("-00000000")
+
+
 def a_run(folder: Path, run: str) -> Job:
     """Begin a run, and write a table of it."""
     nothing = cast("Any", None)
     settings = _settings(["shop"], None, None)
-    job = Job("analytics", str(folder), {}, [], cast("Any", Steps()), nothing, settings, run=f"run-{run}")
+    job = Job("analytics", str(folder), {}, [], cast("Any", Steps()), nothing, settings, run=named(run)[0])
     (folder / job.run / "rows").mkdir(parents=True)
     (folder / job.run / "rows" / "part").write_text(run)
     return job
@@ -46,7 +54,7 @@ def found(folder: Path) -> list[str]:
     """Say which run each way leads to."""
     manifest = json.loads((folder / "manifest.json").read_text())
     return [
-        manifest["run"].removeprefix("run-"),
+        number_of(manifest["run"]),
         json.loads((folder / "summary.json").read_text())["run"],
         (folder / "rows" / "part").read_text(),
         (folder / "latest" / "rows" / "part").read_text(),
@@ -54,15 +62,16 @@ def found(folder: Path) -> list[str]:
 
 
 def finish(job: Job) -> None:
-    job.finish({"run": job.run.removeprefix("run-")}, Report("title", []))
+    job.finish({"run": number_of(job.run)}, Report("title", []))
 
 
 def test_a_run_replaces_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "run-1.log").write_text("not ours")
     for run in ("1", "2", "3", "4"):
         finish(a_run(tmp_path, run))
         assert found(tmp_path) == [run] * 4
     # The last but one may still be read.
-    assert sorted(path.name for path in tmp_path.glob("run-*")) == ["run-3", "run-4"]
+    assert sorted(path.name for path in tmp_path.glob("run-*")) == ["run-1.log", *named("3", "4")]
     assert (tmp_path / "report.html").is_file()
     assert not list(tmp_path.glob(".*"))
 
@@ -91,10 +100,10 @@ def test_results_that_are_not_on_this_machine(spark: SparkSession, tmp_path: Pat
     for run in ("1", "2", "3"):
         finish(far(run))
     broken = far("4")
-    assert sorted(path.name for path in tmp_path.rglob("run-*")) == ["run-2", "run-3", "run-4"]
+    assert sorted(path.name for path in tmp_path.rglob("run-*")) == named("2", "3", "4")
     broken.discard()
-    assert sorted(path.name for path in tmp_path.rglob("run-*")) == ["run-2", "run-3"]
-    assert json.loads((tmp_path / "of-job" / "manifest.json").read_text())["run"] == "run-3"
+    assert sorted(path.name for path in tmp_path.rglob("run-*")) == named("2", "3")
+    assert json.loads((tmp_path / "of-job" / "manifest.json").read_text())["run"] == named("3")[0]
 
 
 @pytest.mark.parametrize("step", ["write_text", "_link"])
@@ -102,8 +111,10 @@ def test_killed_while_results_are_swapped(tmp_path: Path, monkeypatch: pytest.Mo
     finish(a_run(tmp_path, "1"))
     with monkeypatch.context() as patched:
         patched.setattr(f"spark_jobs.common.job.{step}", _killed)
+        killed = a_run(tmp_path, "2")
         with pytest.raises(KeyboardInterrupt):
-            finish(a_run(tmp_path, "2"))
+            finish(killed)
+    killed.discard()  # what is published stays
     of = {"write_text": "1", "_link": "2"}[step]
     assert found(tmp_path) == [of] * 4
     finish(a_run(tmp_path, "3"))
