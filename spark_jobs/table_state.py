@@ -173,6 +173,8 @@ def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> It
             "the log begins after the table was created, and there is no snapshot of it: rows that nothing "
             "has changed since are missing"
         )
+    if taken is None and log.snapshot is not None and has_snapshot and table.eras.from_the_beginning:
+        yield "whether its snapshot was complete is no longer known: a later one has read other tables only"
     if taken is not None and table.eras.from_the_beginning:
         yield from _doubts_of_snapshot(taken, unmerged=log.unmerged)
     if as_text := log.logged_as_text(name):
@@ -192,7 +194,7 @@ def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> It
 
 def _doubts_of_snapshot(taken: SnapshotTable, *, unmerged: bool) -> Iterator[str]:
     """Say what of a table its snapshot may lack."""
-    missing = "rows that nothing has changed since are missing"
+    missing = "rows that nothing has changed since are missing, unless an earlier snapshot has them"
     if taken.note:
         yield f"its snapshot ended early, since {taken.note}: {missing}"
     elif not taken.done:

@@ -213,13 +213,15 @@ def test_what_the_topics_may_lack() -> None:
     end = SourcePosition(0, "binlog.000001", 500)
     latest = Reached(end, "0-1-5", 1000, None, latest=True)
 
-    def doubts(*read: SnapshotTable, unmerged: bool = False, until: Reached = latest) -> list[str]:
+    def doubts(
+        *read: SnapshotTable, unmerged: bool = False, until: Reached = latest, rows: bool = False
+    ) -> list[str]:
         whole = cast("Any", SimpleNamespace(is_whole=lambda *_: True, filters=lambda *_: False))
         last = SnapshotState(1, list(read)) if read else None
         log = Log("shop", end, Catalog(), [], Server(False, (8, 0, 30)), Counter(), {}, whole, last, unmerged)
-        return list(_doubts(log, table, until, has_snapshot=False))
+        return list(_doubts(log, table, until, has_snapshot=rows))
 
-    missing = "rows that nothing has changed since are missing"
+    missing = "rows that nothing has changed since are missing, unless an earlier snapshot has them"
     assert doubts(done) == []
     assert doubts(replace(taken, table="other"), replace(done, table="t")) == []
     assert doubts(taken) == [f"its snapshot is not complete, with 10 of about 100 rows: {missing}"]
@@ -231,6 +233,8 @@ def test_what_the_topics_may_lack() -> None:
     assert where.endswith("it has those with id < 7")
     assert "there is no snapshot of it" in doubts()[0]
     assert "there is no snapshot of it" in doubts(replace(done, table="other"))[0]
+    (forgotten,) = doubts(replace(done, table="other"), rows=True)
+    assert forgotten.startswith("whether its snapshot was complete is no longer known")
     (after,) = doubts(done, until=replace(latest, latest=False))
     assert after.startswith("the topics end with 0-1-5: what follows it up to the moment")
     assert doubts(done, until=replace(latest, latest=False, next=SourcePosition(0, end.log_file, 600))) == []
