@@ -325,7 +325,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     (one,) = job.inputs
     with job.step("the log read"):
         until = reach(job, spark, one, None)
-        log = Log.read(job, one, until.place)
+        log = Log.read(job, one, until.place, chosen.__contains__)
         by_transaction = chosen.gtids is not None or chosen.transactions is not None
         ends = None if names and not by_transaction else persisted(_ends(job, spark, one, chosen))
         unmatched = [] if ends is None else list(_unmatched(ends, chosen, one.source))
@@ -391,11 +391,14 @@ def _tables(
     spelled = {(log.catalog.spelled(database), log.catalog.spelled(name)) for database, name in names}
     drops: dict[tuple[str, str], str] = {}
     gone = []
+    # A key alone is of the table as it is now, whatever had its name before.
+    of_rows = chosen.keys and chosen == Chosen(keys=chosen.keys)
     for statement in log.statements:
         for each in _dropped(log, statement):
             when = f"{moment(statement.time_ms // 1000)} UTC ({statement.place})"
             drops[each] = f"{'.'.join(each)} was dropped at {when}: none of the rows that it had can return"
-            if (statement.place.order(), statement.gtid) in chosen and (not names or each in spelled):
+            selected = (statement.place.order(), statement.gtid) in chosen and (not names or each in spelled)
+            if selected and not of_rows:
                 gone.append(drops[each])
     if not names and ends is not None:
         changed = ends.select(sf.explode(sf.split("tables", "\n")).alias("name"), "*").where("name <> ''")
@@ -427,7 +430,11 @@ def _dropped(log: Log, statement: Statement) -> list[tuple[str, str]]:
         case ddl.DropTables(tables=names):
             named = [statement.named(name) for name in names]
             found = [(table, log.catalog.find(*table, statement.place, before=True)) for table in named]
-            return [table for table, was in found if was is not None and was.definition is not MISSING]
+            return [
+                table
+                for table, was in found
+                if was is not None and not was.later and was.definition is not MISSING
+            ]
         case ddl.DropDatabase(database=name):
             database = statement.session.spelled(name)
             return [(database, table) for table in log.catalog.tables(database, statement.place)]
@@ -435,14 +442,14 @@ def _dropped(log: Log, statement: Statement) -> list[tuple[str, str]]:
 
 
 def _commits(job: Job, spark: SparkSession, one: Input, chosen: Chosen) -> DataFrame | None:
-    """Return where the transactions that ended after a moment did, by their names; None without a moment."""
-    bounds = [bound for bound in (chosen.after, chosen.until) if bound is not None]
-    if not bounds:
+    """Return where transactions ended, by their names, which a server that was reset gives again.
+
+    None where no moment is chosen.
+    """
+    if chosen.after is None and chosen.until is None:
         return None
-    later = units(job, spark, one).where(place_column() > order_of(min(bounds)))
-    return persisted(
-        later.groupBy(sf.col("id").alias("ended")).agg(sf.collect_set(place_column()).alias("ends"))
-    )
+    ends = units(job, spark, one).groupBy(sf.col("id").alias("ended"))
+    return persisted(ends.agg(sf.collect_set(place_column()).alias("ends")))
 
 
 def _with_commit(changes: DataFrame, commits: DataFrame | None) -> DataFrame:

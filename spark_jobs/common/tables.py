@@ -372,8 +372,17 @@ class Log:
     """Whether rows of snapshots wait for the row mapper."""
 
     @classmethod
-    def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
-        """Read the catalogue, the DDL statements, the row mapper's position and that of the snapshot."""
+    def read(
+        cls,
+        job: Job,
+        one: Input,
+        until: SourcePosition,
+        is_chosen: Callable[[tuple[tuple[int, ...], str | None]], bool] = lambda _: True,
+    ) -> "Log":
+        """Read the catalogue, the DDL statements, the row mapper's position and that of the snapshot.
+
+        Of statements that changed rows those count that are chosen by place and GTID, all by default.
+        """
         topics, settings = Topics(one.source, job.settings.input_source), job.settings
         assert isinstance(settings, TableJobSettings)
         if settings.rows.format != "avro":
@@ -397,7 +406,7 @@ class Log:
                 return
             if record["kind"] == "DDL":
                 statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
-            elif record["kind"] == "NON_ROW_CHANGE":
+            elif record["kind"] == "NON_ROW_CHANGE" and is_chosen((place.order(), record["gtid"])):
                 names = record["objects"] or [""]
                 as_text.update(map(catalog.spelled, names))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.binlog.columns.sql_types import SqlType
@@ -33,6 +34,7 @@ from spark_jobs.flashback import (
     Outcome,
     Undoing,
     Unreturnable,
+    _commits,
     _faulty,
     _is,
     _line,
@@ -360,6 +362,22 @@ def test_a_moment_is_compared_with_the_place_of_the_commit(spark: SparkSession) 
     assert _with_commit(changes.limit(1), None).collect()[0].committed == (0, 7, 100)
 
 
+def test_ends_of_transactions_whose_names_come_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = spark.createDataFrame(
+        [(0, 7, 490, "x:3"), (1, 1, 600, "x:3")], "epoch int, number bigint, pos bigint, id string"
+    )
+    monkeypatch.setattr("spark_jobs.flashback.units", lambda *_: ends)
+    nothing = cast("Any", None)
+    commits = _commits(nothing, spark, nothing, Chosen(after=(1, 1, 500)))
+    changes = ends.withColumns({"gtid": sf.col("id"), "pos": sf.col("pos") - 90})
+    assert [tuple(row.committed) for row in _with_commit(changes, commits).orderBy("epoch").collect()] == [
+        (0, 7, 490), (1, 1, 600),
+    ]  # fmt: skip
+    assert _commits(nothing, spark, nothing, Chosen()) is None
+
+
 def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order(spark: SparkSession) -> None:
     ends = spark.createDataFrame(
         [
@@ -467,6 +485,7 @@ def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
     assert told(["t"], Chosen(after=(0, 1, 350))) == ([], [t])
     assert told(["u"], Chosen(after=(0, 1, 350))) == (["u"], [u])
     assert told(["u"], Chosen(after=(0, 1, 450))) == (["u"], [])
+    assert told(["u"], Chosen(keys=[{"id": "1"}])) == (["u"], [])
     with pytest.raises(UserError, match=r"d\.nothing did not exist at"):
         told(["nothing"], Chosen())
 
