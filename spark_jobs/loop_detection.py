@@ -45,7 +45,7 @@ from spark_jobs.loops.incidents import (
 )
 from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspects, with_clocks
 from spark_jobs.loops.logs import Logs, read_logs
-from spark_jobs.loops.ping_pong import TURNS, contests, turns, unlooked
+from spark_jobs.loops.ping_pong import TURNS, contests, shared_updates, states_of, turns, unlooked
 from spark_jobs.loops.presence import (
     OWN,
     RESTORED,
@@ -120,7 +120,11 @@ def investigate(
         if any(one.rule == OWN for one in lost):
             mixed = _mixed(present, absent)
             lost = [_as_restored(one, mixed) for one in lost]
-        handed = persisted(turns(events(), signed)) if ping_pong else None
+        handed, keyless = None, list[str]()
+        if ping_pong:
+            updates = shared_updates(events())
+            states = persisted(states_of(updates, events()))
+            handed, keyless = persisted(turns(states, signed)), unlooked(updates, states)
         facts = Facts(
             streams,
             _topology(streams, reach, present, repeated),
@@ -160,7 +164,7 @@ def investigate(
         undecided=undecided.select("signature").distinct().count(),
         alone=_alone(streams, common),
         tails=tails(spark, present, streams, common),
-        unlooked=unlooked(events()) if handed is not None else (),
+        unlooked=keyless,
         tables={
             "presence": _named(present, streams),
             "repeats": judged,

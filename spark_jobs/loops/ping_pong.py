@@ -49,13 +49,34 @@ class Contest:
     examples: Sequence[tuple[str, int]] = ()
 
 
-def turns(events: DataFrame, signed: DataFrame) -> DataFrame:
+def shared_updates(events: DataFrame) -> DataFrame:
+    """Return the updates of tables that several servers update."""
+    changed = events.where(sf.col("operation") == "update")
+    shared = changed.groupBy("database", "table").agg(sf.count_distinct("server_id").alias("of"))
+    return changed.join(sf.broadcast(shared.where("of > 1").drop("of")), ["database", "table"], "left_semi")
+
+
+def states_of(updates: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the rows of updates, of tables whose primary key is known: servers may log it."""
+    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
+    return row_states(updates.unionByName(maps))
+
+
+def unlooked(updates: DataFrame, states: DataFrame) -> list[str]:
+    """Return the tables of updates whose rows cannot be told apart by a key."""
+    table = ["database", "table"]
+    keyed = states.where("key is not null").select(*table).distinct()
+    rows = updates.select(*table).distinct().join(keyed, table, "left_anti").orderBy(*table)
+    return [".".join(row) for row in rows.limit(_MOST_CONTESTS).collect()]
+
+
+def turns(states: DataFrame, signed: DataFrame) -> DataFrame:
     """Return the changes by which contested rows change hands, each with its ``contest`` and ``signature``.
 
     Transactions that occur more than once in a log are left out: they circulate, or are delivered twice.
-    Primary keys are known where servers log them.
+    ``states`` are of :func:`states_of`.
     """
-    updates = _states(events).where("key is not null and old is not null and new is not null and old <> new")
+    updates = states.where("key is not null and old is not null and new is not null and old <> new")
     times = sf.count("*").over(Window.partitionBy("stream", "signature"))
     once = signed.withColumn("times", times).where("times = 1")
     placed = updates.join(
@@ -80,26 +101,6 @@ def turns(events: DataFrame, signed: DataFrame) -> DataFrame:
     )
     whole = Window.partitionBy(*row, "contest")
     return numbered.withColumn("turns", sf.count("*").over(whole) - 1).where(sf.col("turns") >= LEAST_TURNS)
-
-
-def unlooked(events: DataFrame) -> list[str]:
-    """Return tables that several servers update, and whose rows cannot be told apart by a key."""
-    table = ["database", "table"]
-    keyed = _states(events).where("key is not null").select(*table).distinct()
-    rows = _updates(events).select(*table).distinct().join(keyed, table, "left_anti").orderBy(*table)
-    return [".".join(row) for row in rows.limit(_MOST_CONTESTS).collect()]
-
-
-def _updates(events: DataFrame) -> DataFrame:
-    """Return the updates of tables that several servers update."""
-    changed = events.where(sf.col("operation") == "update")
-    shared = changed.groupBy("database", "table").agg(sf.count_distinct("server_id").alias("of"))
-    return changed.join(sf.broadcast(shared.where("of > 1").drop("of")), ["database", "table"], "left_semi")
-
-
-def _states(events: DataFrame) -> DataFrame:
-    maps = events.where(sf.col("type") == EventType.TABLE_MAP_EVENT.name)
-    return row_states(_updates(events).unionByName(maps))
 
 
 def contests(found: DataFrame) -> list[Contest]:
