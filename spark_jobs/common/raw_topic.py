@@ -49,7 +49,7 @@ _LAST_OFFSETS: Final = 10_000
 """Offsets at the end of a range that are searched first for the beginning of its last transaction."""
 
 _FIRST_RECORDS: Final = 100
-"""Records of a log file among which its format description is."""
+"""Records of a log file among which its head is."""
 
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 _BEGINS: Final = codes_of(*HEADING)
@@ -296,14 +296,18 @@ def described_at(
         return _Search(reader, first, offset + 1, archive).described(offset)
 
 
-def start_of_file(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> int | None:
-    """Give the first offset, of a topic of events, of the log file that the first record of a slice is of.
+def head_of_file(
+    settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int
+) -> tuple[int, int] | None:
+    """Give between which offsets of a topic of events, before a slice, the head of a log file is.
 
-    None where there is no record. ``first`` is the first offset of the topic.
+    It is the file that the first record of the slice is of; None where there is no record. ``first`` is the
+    first offset of the topic.
     """
     start, end = offsets
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, end, file_of=_file_of_event).start_of_file(start)
+        begin = _Search(reader, first, end, file_of=_file_of_event).start_of_file(start)
+    return None if begin is None else (begin, min(begin + _FIRST_RECORDS, start))
 
 
 class Walk:

@@ -50,10 +50,10 @@ from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import MOST_PIECES, Piece
 from spark_jobs.common.raw_topic import (
     CarriedSettings,
+    head_of_file,
     prepare_worker,
     read_piece,
     read_spans,
-    start_of_file,
 )
 from spark_jobs.common.rows import TableRows
 from spark_jobs.common.transactions import BEFORE, number_laps, tells_gtid
@@ -95,9 +95,6 @@ read, at the beginning of the log file in which that begins: they tell whose log
 
 _OFFSETS_PER_PIECE: Final = 200_000
 _LEAST_OFFSETS: Final = 2000
-_FIRST_RECORDS: Final = 100
-"""Records of a log file among which its heads are."""
-
 _MOST_LINES: Final = 20_000
 _MOST_TABLES: Final = 50
 _INT32: Final = 1 << 31
@@ -464,8 +461,8 @@ def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
 
 
 def _heads_before(job: "Job", one: "Input", offsets: tuple[int, int], first: int) -> list[dict[str, Any]]:
-    begin = start_of_file(job.settings.kafka, one.part.topic, offsets, first)
-    if begin is None:
+    bounds = head_of_file(job.settings.kafka, one.part.topic, offsets, first)
+    if bounds is None:
         return []
     lines: list[dict[str, Any]] = []
 
@@ -473,7 +470,6 @@ def _heads_before(job: "Job", one: "Input", offsets: tuple[int, int], first: int
         if table == "heads":
             lines.extend(batch.to_pylist())
 
-    bounds = begin, min(begin + _FIRST_RECORDS, offsets[0])
     reader = LogReader(one.source, one.part.topic, one.schemas, bounds, bounds, write)
     for records in read_spans(job.settings.kafka, one.part.topic, [bounds]):
         reader.take(records)
