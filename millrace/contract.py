@@ -247,6 +247,11 @@ class Topics:
         return topic if number == 1 else f"{topic}-v{number}"
 
 
+def is_of_rows(topic: str) -> bool:
+    """Tell whether a topic of a source has the rows of a table: ``{source}.{database}.{table}``."""
+    return topic.count(".") == 2
+
+
 def first_version(topic: str) -> str:
     """Name the topic of a table of which a topic is a version: it has the rows before it."""
     return _VERSION.sub("", topic)

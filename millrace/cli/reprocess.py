@@ -25,7 +25,7 @@ from millrace.cli.frame import (
     kafka_option,
     source_option,
 )
-from millrace.contract import Topics
+from millrace.contract import Topics, is_of_rows
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
@@ -99,7 +99,7 @@ def _check_origin(settings: ServiceSettings, admin: AdminClient) -> None:
 def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
     """Choose the topics that decoder and row mapper write, except the state."""
     shared = {topics.events, topics.transactions, topics.ddl, topics.deadletter}
-    return {name: count for name, count in partitions.items() if name in shared or name.count(".") == 2}
+    return {name: count for name, count in partitions.items() if name in shared or is_of_rows(name)}
 
 
 def _begin_again(

@@ -17,7 +17,7 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
-from millrace.contract import Topics, first_version
+from millrace.contract import Topics, first_version, is_of_rows
 from millrace.ddl import Server
 from millrace.kafka.client import connect
 from millrace.kafka.read import source_topics
@@ -337,7 +337,7 @@ def _chosen(
     topics = {
         first_version(name)
         for name in source_topics(connect(settings.kafka), settings.source)
-        if name.count(".") == 2
+        if is_of_rows(name)
     }
     known, seen = _with_topics(settings.source, selection, listed, topics, history)
     for topic in sorted(topics - seen) if not names else ():

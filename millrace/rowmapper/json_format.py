@@ -28,6 +28,7 @@ from millrace import kernel
 from millrace.avro.connect import connect_schema, json_text, own_name, plain_schema, shortest_float
 from millrace.avro.registry import prefix_size, split_wire_format
 from millrace.avro.schemas import load_schema
+from millrace.contract import is_of_rows
 from millrace.stage import Output, OutputRecord
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class JsonFormat:
         """Give the records to send for ``output``: those of row topics in this format."""
         made = Output()
         for (topic, partition), records in output.groups.items():
-            if topic.count(".") == 2:
+            if is_of_rows(topic):
                 records = [self._written(record) for record in records]  # noqa: PLW2901 - they take their place
             size = sum([len(value or b"") for _, value, _, _ in records])
             made.merge({(topic, partition): records}, len(records), size)

@@ -21,7 +21,7 @@ from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import Rebuilt, RowMapperState
-from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics
+from millrace.contract import HEADER_CHUNK, HEADER_REDRIVEN, EventKey, RawKey, Topics, is_of_rows
 from millrace.dead_letters import DeadLetterRecord, read_dead_letters
 from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
@@ -108,7 +108,7 @@ class _Rebuild:
         ours = {
             name: count
             for name, count in partitions.items()
-            if name in (topics.transactions, topics.ddl, topics.schemas) or name.count(".") == 2
+            if name in (topics.transactions, topics.ddl, topics.schemas) or is_of_rows(name)
         }
         tails: dict[Target, _Tail | None] = {
             at: self._tail(at[0], record) for at, record in last_records(kafka, ours, _is_in_order).items()
@@ -151,7 +151,7 @@ class _Rebuild:
         if not dead_letters:
             return {}
         partitions = source_topics(self._admin, self._settings.source)
-        rows = {name: count for name, count in partitions.items() if name.count(".") == 2}
+        rows = {name: count for name, count in partitions.items() if is_of_rows(name)}
         found: dict[str, _Order] = {}
         for (topic, _), record in last_records(self._settings.kafka, rows, _is_redriven).items():
             tail = self._tail(topic, record)
@@ -190,7 +190,7 @@ class _Rebuild:
     def check_history(self) -> None:
         """Raise UserError where rows are to be written again, and statements that defined them are lost."""
         topics, kafka = self._topics, self._settings.kafka
-        rows = sorted(topic for topic, _ in self.missing if topic.count(".") == 2)
+        rows = sorted(topic for topic, _ in self.missing if is_of_rows(topic))
         if not rows or not self._events.start or not oldest_offset(kafka, topics.schemas):
             return
         raise UserError(

@@ -35,7 +35,7 @@ from millrace import __version__
 from millrace.avro.registry import value_subject
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, TableTopic
 from millrace.avro.single_object import SingleObjectError
-from millrace.contract import Topics, first_version, source_problem, versions_among
+from millrace.contract import Topics, first_version, is_of_rows, source_problem, version_number
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
@@ -515,12 +515,13 @@ def topic_versions(job: Job, firsts: Iterable[str] | None = None) -> dict[str, l
             notes[key.removeprefix(TABLE_TOPIC_PREFIX).decode("ascii", "replace")] = record
     noted = {topic for topic, note in notes.items() if note.value() is not None}
     among = noted | set(topic_names(admin))
+    by_first: dict[str, list[str]] = {}
+    for topic in among:
+        by_first.setdefault(first_version(topic), []).append(topic)
     if firsts is None:
         own = f"{job.sources[0]}."
-        firsts = sorted(
-            {first_version(topic) for topic in among if topic.startswith(own) and topic.count(".") == 2}
-        )
-    versions = {first: versions_among(among, first) for first in firsts}
+        firsts = sorted(first for first in by_first if first.startswith(own) and is_of_rows(first))
+    versions = {first: sorted(by_first.get(first, ()), key=version_number) for first in firsts}
     known = [topic for each in versions.values() for topic in each if topic in noted]
     found = topic_ids(admin, known)
     for topic in known:
