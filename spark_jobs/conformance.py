@@ -185,12 +185,12 @@ def _line(kind: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
     return kind, *place, int(fields.get("status") == "END"), _json(content)
 
 
-def _nth(letter: Mapping[str, Any]) -> int:
+def _nth(dead_letter: Mapping[str, Any]) -> int:
     """Tell dead letters of one position apart: by the event, those of the decoder by the raw offset."""
-    if letter["service"] == "decoder":
-        return int(letter["raw_offset"] if "raw_offset" in letter else letter["offset"])
+    if dead_letter["service"] == "decoder":
+        return int(dead_letter["raw_offset" if "raw_offset" in dead_letter else "offset"])
     try:
-        return EventKey.parse(letter["key"]).sub_index
+        return EventKey.parse(dead_letter["key"]).sub_index
     except ValueError:
         return 0
 
@@ -490,10 +490,10 @@ def _published(job: Job, spark: SparkSession) -> tuple[DataFrame, _Place | None]
     found = persisted(reduce(DataFrame.union, frames))
     job.faults.take(job.folder, found)
     lines = found.where("fault is null").drop(*FAULT_COLUMNS)
-    letters = (
+    dead_letters = (
         lines.where("kind like 'dead letters %'").groupBy(*_PLACE).agg(sf.max("content").alias("content"))
     )
-    published = lines.where("kind not like 'dead letters %'").unionByName(letters)
+    published = lines.where("kind not like 'dead letters %'").unionByName(dead_letters)
     return published, max((begin for begin in begins if begin is not None), default=None)
 
 

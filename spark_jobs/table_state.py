@@ -24,7 +24,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millrace.avro.snapshots import SnapshotTable
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
@@ -164,19 +163,11 @@ def _without_snapshot(
 
 def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> Iterator[str]:
     """Say what may be otherwise than the topics tell."""
-    name, taken = str(table), log.snapshot_of(table)
+    name = str(table)
     if until.next is None and not until.latest:
         yield f"the topics end with {until.last}: what follows it up to the moment, if anything, is missing"
-    other = taken is None or f"{taken.database}.{taken.table}" != name
-    if other and table.eras.from_the_beginning and not has_snapshot:
-        yield (
-            "the log begins after the table was created, and there is no snapshot of it: rows that nothing "
-            "has changed since are missing"
-        )
-    if taken is None and log.snapshot is not None and has_snapshot and table.eras.from_the_beginning:
-        yield "whether its snapshot was complete is no longer known: a later one has read other tables only"
-    if taken is not None and table.eras.from_the_beginning:
-        yield from _doubts_of_snapshot(taken, unmerged=log.unmerged)
+    if table.eras.from_the_beginning:
+        yield from _doubts_of_snapshot(log, table, has_snapshot=has_snapshot)
     if as_text := log.logged_as_text(name):
         yield as_text
     if name in log.waiting:
@@ -192,14 +183,25 @@ def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> It
         yield "MILLRACE_ROWS_FILTER leaves rows out of the row topic"
 
 
-def _doubts_of_snapshot(taken: SnapshotTable, *, unmerged: bool) -> Iterator[str]:
-    """Say what of a table its snapshot may lack."""
+def _doubts_of_snapshot(log: Log, table: Table, *, has_snapshot: bool) -> Iterator[str]:
+    """Say what of a table that is older than the log its snapshot may lack."""
+    taken = log.snapshot_of(table)
+    if not has_snapshot and (taken is None or f"{taken.database}.{taken.table}" != str(table)):
+        yield (
+            "the log begins after the table was created, and there is no snapshot of it: rows that nothing "
+            "has changed since are missing"
+        )
+    if taken is None:
+        if has_snapshot and log.snapshot is not None:
+            unknown = "whether its snapshot was complete is no longer known"
+            yield f"{unknown}: a later one has read other tables only"
+        return
     missing = "rows that nothing has changed since are missing, unless an earlier snapshot has them"
     if taken.note:
         yield f"its snapshot ended early, since {taken.note}: {missing}"
     elif not taken.done:
         yield f"its snapshot is not complete, with {taken.rows:,} of about {taken.estimate:,} rows: {missing}"
-    elif unmerged:
+    elif log.unmerged:
         yield f"rows of snapshots wait for the row mapper: {missing}"
     if taken.where:
         yield f"MILLRACE_SNAPSHOT_WHERE left rows out of its snapshot: it has those with {taken.where}"

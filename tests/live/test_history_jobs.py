@@ -469,12 +469,12 @@ def test_records_that_cannot_be_read_end_no_job(
     # What was published has the name of the source of which this one is a copy, and that is not compared.
     numbers = {f"{database}.{name}": len(world.rows(name)) for name in ("items", "log")}
     numbers |= {kind: len(world.messages(f"{world.source}.{kind}")) for kind in ("transactions", "ddl")}
-    letters = summary["compared"].pop("dead letters of decoder")
+    dead_letters = summary["compared"].pop("dead letters of decoder")
     assert summary["compared"] == {
         kind: {"equal": number, "changed": 0, "missing": 0, "added": 0} for kind, number in numbers.items()
     }
     # The decoder did not see the records that are none.
-    assert letters["added"] == sum(letters.values()) > 0
+    assert dead_letters["added"] == sum(dead_letters.values()) > 0
     assert [(row["kind"], row["what"]) for row in summary["fields"]] == [("dead letters of decoder", "added")]
 
     log = topics.transactions, topics.ddl, *catalog
