@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
@@ -40,7 +40,7 @@ from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Input, Job, job_command, moment, persisted
-from spark_jobs.common.lines import batch_of, reason_of
+from spark_jobs.common.lines import Line, batch_of, reason_of
 from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
     PLACE,
@@ -78,6 +78,8 @@ _UNDO_SCHEMA: Final = (
 
 ``lost`` are the columns whose values cannot return, since a statement dropped them, as JSON.
 """
+_CHANGED_AGAIN, _NOT_UNDONE = "the row was changed again by", "which is not undone"
+_HALF: Final = "the key was updated, and its other row is not undone"
 _TOLD: Final = 100
 _BYTES: Final = {
     *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
@@ -481,16 +483,22 @@ def _undone(  # noqa: PLR0917 - what is undone, of what
 def _settled(undone: DataFrame, *, by_key: bool) -> DataFrame:
     """Leave out what is not chosen, and withhold what would undo a part of what happened to a row.
 
-    What is not chosen ``by_key`` may be half of an update of the key of which the other is chosen. Where such
-    an update is withheld, so is what came before it.
+    What is not chosen ``by_key`` may be half of an update of the key of which the other is chosen. One
+    executor settles the changes of a table whose keys were updated.
     """
     others = undone.where("not chosen and key is not null")
     wanted = undone.where("chosen or op <> 'u'") if by_key else undone.where("chosen")
-    while True:
-        whole = persisted(_whole_keys(_without_changed_again(wanted, others)))
-        others, wanted = whole.where("halved"), whole.drop("halved")
-        if others.isEmpty():
-            return wanted.where("chosen")
+    settled = persisted(_without_changed_again(wanted, others))
+    events = (
+        settled.where("op <> 'u'").groupBy("table", *PLACE[:-1]).agg(sf.count_distinct("op").alias("ops"))
+    )
+    tables = [row.table for row in events.where("ops > 1").select("table").distinct().collect()]
+    if tables:
+        moved = sf.col("table").isin(tables)
+        newest_first = (sf.desc(name) for name in PLACE)
+        rows = settled.where(moved).repartition("table").sortWithinPartitions("table", *newest_first)
+        settled = settled.where(~moved).unionByName(rows.mapInArrow(_whole_keys, _UNDO_SCHEMA))
+    return settled.where("chosen")
 
 
 def _without_changed_again(undone: DataFrame, others: DataFrame) -> DataFrame:
@@ -499,7 +507,7 @@ def _without_changed_again(undone: DataFrame, others: DataFrame) -> DataFrame:
     last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
     joined = undone.join(last, ["table", "key"], "left")
     again = sf.coalesce(sf.col("last") > place, sf.lit(False)) & sf.col("statement").isNotNull()
-    why = sf.concat(sf.lit("the row was changed again by "), "by", sf.lit(", which is not undone"))
+    why = sf.concat(sf.lit(f"{_CHANGED_AGAIN} "), "by", sf.lit(f", {_NOT_UNDONE}"))
     return joined.withColumns(
         {
             "reason": sf.when(again, why).otherwise(sf.col("reason")),
@@ -509,24 +517,54 @@ def _without_changed_again(undone: DataFrame, others: DataFrame) -> DataFrame:
     ).drop("last", "by")
 
 
-def _whole_keys(undone: DataFrame) -> DataFrame:
-    """Undo both halves of an update of the key, or neither; add which are ``halved`` and so withheld.
+def _whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Undo both halves of an update of the key, or neither, and then nothing of these rows before it.
 
-    The halves are a delete and, as the next row of its event, an insert: no other event has both.
+    The changes of a table come together, the newest first. The halves are a delete and, as the next row of
+    its event, an insert: no other event has both.
     """
-    first = sf.col("row") - sf.when(sf.col("op") == "c", 1).otherwise(0)
-    update = Window.partitionBy("table", "epoch", "number", "pos", "sub_index", first, sf.col("op") == "u")
-    without = sf.col("statement").isNull()
-    halved = ~without & (sf.max(without).over(update))
-    other = sf.coalesce(sf.max("reason").over(update), sf.lit("--key does not name it"))
-    why = sf.concat(sf.lit("the key was updated, and its other row is not undone: "), other)
-    columns = {
-        "reason": sf.when(halved, why).otherwise(sf.col("reason")),
-        "statement": sf.when(~halved, sf.col("statement")),
-        "lost": sf.when(~halved, sf.col("lost")),
-        "halved": halved,
-    }
-    return undone.withColumns(columns)
+    layout = arrow_schema(_UNDO_SCHEMA)
+    withheld: dict[tuple[str, str], str] = {}
+    """Of rows of which an update of the key is withheld: the last transaction with one."""
+    held: list[dict[str, Any]] = []
+    """An insert, of which the next change may be the other half."""
+
+    def settle(*changes: dict[str, Any]) -> Iterator[Line]:
+        for change in changes:
+            if (by := withheld.get((change["table"], change["key"]))) is not None:
+                _withhold(change, f"{_CHANGED_AGAIN} {by}, {_NOT_UNDONE}")
+        kept = [change for change in changes if change["statement"] is not None]
+        if 0 < len(kept) < len(changes):
+            (half,), (other,) = kept, [change for change in changes if change["statement"] is None]
+            _withhold(half, f"{_HALF}: {other['reason'] or '--key does not name it'}")
+            if half["key"] is not None:
+                withheld.setdefault((half["table"], half["key"]), half["id"])
+        for change in changes:
+            yield tuple(change[name] for name in layout.names)
+
+    for batch in batches:
+        lines: list[Line] = []
+        for change in batch.to_pylist():
+            if held and not _is_update(change, *held):
+                lines += settle(*held)
+                held = []
+            held.append(change)
+            if change["op"] != "c":
+                lines += settle(*held)
+                held = []
+        yield batch_of(lines, layout)
+    yield batch_of(list(settle(*held)), layout)
+
+
+def _is_update(delete: Mapping[str, Any], insert: Mapping[str, Any]) -> bool:
+    """Tell whether two changes that follow one another are an update of the key."""
+    *event, row = (insert[name] for name in ("table", *PLACE))
+    return ["d", *event, row - 1] == [delete[name] for name in ("op", "table", *PLACE)]
+
+
+def _withhold(change: dict[str, Any], reason: str) -> None:
+    if change["statement"] is not None:
+        change |= {"statement": None, "lost": None, "reason": reason}
 
 
 class Outcome:

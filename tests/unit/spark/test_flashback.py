@@ -450,6 +450,20 @@ def test_an_update_of_the_key_is_undone_whole_or_not_at_all(spark: SparkSession)
     assert (found["d 2"], found["c 3"]) == (half, changed)
     assert (found["c 2"], found["d 1"]) == (before, half.replace(changed, before))
 
+    # A row whose key was updated many times, in batches that divide the updates.
+    chain = []
+    for number in range(500):
+        halves = (
+            {"op": "d", "key": f'{{"id": {number}}}'},
+            {"op": "c", "key": f'{{"id": {number + 1}}}', "row": 1},
+        )
+        chain += [half | {"pos": number, "id": f"0-1-{number}"} for half in halves]
+    for limit in (1000, 333):
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", limit)
+        assert None not in left(*chain, again | {"pos": 900, "key": '{"id": 500}'}).values()
+        assert {*left(*chain, again | {"pos": 900, "key": '{"id": 501}'}).values()} == {None}
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
 
 def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
     catalog, statements, server = Catalog(kept=None), [], Server()
