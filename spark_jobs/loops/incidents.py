@@ -597,7 +597,7 @@ def _began(lost: Iterable[Absence]) -> int:
 
 _AGAIN: Final = (
     "after the new id: makes it receive again what was written since the backup, from the position "
-    "stored with the backup. With MySQL's auto-position the new id is enough."
+    "stored with the backup."
 )
 
 
@@ -646,9 +646,14 @@ def _again(facts: Facts, member: str, references: Iterable[int]) -> Statement:
     """Let a member receive again what it has lost; ``references`` are the streams that have it."""
     dialect = _Dialect.of(facts.stream_of(member))
     if dialect.mariadb:
-        return Statement(member, dialect.stopped("SET GLOBAL gtid_slave_pos = '…'"), _AGAIN)
+        why = (
+            f"{_AGAIN} A connection without GTIDs (Using_Gtid: No in {dialect.show}) needs MASTER_LOG_FILE "
+            "and MASTER_LOG_POS instead."
+        )
+        return Statement(member, dialect.stopped("SET GLOBAL gtid_slave_pos = '…'"), why)
     setting = f"{dialect.source}_LOG_FILE = '…', {dialect.source}_LOG_POS = …"
-    return _change(facts, member, setting, _AGAIN, facts.sources(references))
+    why = f"{_AGAIN} With auto-position the new id is enough."
+    return _change(facts, member, setting, why, facts.sources(references))
 
 
 _NOT_ARRIVED: Final = {
