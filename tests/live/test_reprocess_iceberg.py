@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from spark_jobs.common.raw_stream import Begun, follow_raw
 from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.live.rows_world import RowsWorld
+from tests.live.test_snapshot import take, wait_until_merged
+from tests.live.test_table_state import wait_for_states
 from tests.service_process import wait_for
 from tests.shared import PROJECT, run_python
 from tests.spark_session import SPARK, spark
@@ -60,6 +62,11 @@ THEN = (
     "XA END 'one'",
     "XA PREPARE 'one'",
 )
+BEFORE = (
+    "CREATE TABLE kept (id INT PRIMARY KEY, note TEXT, name VARCHAR(40), price DECIMAL(10,2), amount INT)",
+    "INSERT INTO kept VALUES (1, 'a', 'one', 1.5, 1), (2, NULL, 'é', NULL, 2), (3, 'c', NULL, -3, NULL)",
+)
+"""A table with rows that are in no log."""
 LAST = ("INSERT INTO orders VALUES (2000, NULL, NULL, NULL, NULL)", "XA COMMIT 'one'")
 
 
@@ -68,19 +75,18 @@ def world(
     kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RowsWorld]:
     world = RowsWorld(kafka, registry, mysql, "reprocess-iceberg", tmp_path_factory.mktemp("services"))
-    with world.with_database(), world.services("reader"):
-        world.wait_for_start()
-        yield world
+    with world.with_database():
+        world.server.execute(f"USE {world.database}", *BEFORE)
+        with world.services("reader"):
+            world.wait_for_start()
+            yield world
 
 
 def write(world: RowsWorld, *statements: str) -> int:
     """Run statements; give the offset after what they have logged."""
-    world.server.execute(
-        f"USE {world.database}", *statements, f"CREATE TABLE done_{len(statements)} (id INT)"
-    )
-    wait_for(
-        lambda: any(b"done_%d" % len(statements) in (one.value() or b"") for one in raw(world)), None, "done"
-    )
+    mark = f"done_{len(raw(world))}"
+    world.server.execute(f"USE {world.database}", *statements, f"CREATE TABLE {mark} (id INT)")
+    wait_for(lambda: any(mark.encode() in (one.value() or b"") for one in raw(world)), None, "done")
     return int(raw(world)[-1].offset()) + 1
 
 
@@ -176,7 +182,7 @@ def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.glob("latest/rows"))
-    fold(runs, since=0)
+    fold(runs, 0, recipe(runs))
     assert mirror(runs) == world.server.query(
         f"SELECT id, note, name, price, amount FROM {world.database}.orders ORDER BY id"
     )
@@ -202,33 +208,77 @@ def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp
     }  # fmt: skip
     partitions = spark.table(f"{runs.name('orders')}.partitions").select("partition.day").collect()
     assert {row.day for row in partitions} == {row["day"] for row in runs.rows("orders")}
-    fold(
-        runs,
-        since=middle,
-        name="coalesce(after.label, after.name)",
-        price="coalesce(after.price__decimal_12_4, after.price)",
-    )
+    across = {
+        "name": "coalesce(after.label, after.name)",
+        "price": "coalesce(after.price__decimal_12_4, after.price)",
+    }
+    fold(runs, middle, recipe(runs, **across))
     assert mirror(runs) == world.server.query(
         f"SELECT id, note, label, price, amount FROM {world.database}.orders ORDER BY id"
     )
 
 
-def fold(runs: Runs, since: int, **columns: str) -> None:
-    """Do what docs/jobs.md says, with ``columns`` in place of some of its own."""
-    text = (PROJECT / "docs" / "jobs.md").read_text()
-    (recipe,) = re.findall(r"^```sql\n(CREATE TABLE IF NOT EXISTS .*?)^```$", text, re.MULTILINE | re.DOTALL)
+def recipe(runs: Runs, table: str = "orders", **columns: str) -> list[str]:
+    """Give what docs/jobs.md says to do at each run, with ``columns`` in place of some of its own."""
+    text = sql_of_docs("CREATE TABLE IF NOT EXISTS")
     for name, column in columns.items():
-        assert f" after.{name}," in recipe
-        recipe = recipe.replace(f" after.{name},", f" {column} AS {name},")
-    recipe = recipe.replace("lake.shop.shop__orders", runs.name("orders"))
-    for statement in recipe.replace("lake.shop.orders_now", runs.name("now")).split(";"):
-        if statement.strip():
-            runs.spark.sql(statement, {"since": since} if ":since" in statement else None)
+        assert f" after.{name}," in text
+        text = text.replace(f" after.{name},", f" {column} AS {name},")
+    text = text.replace("lake.shop.shop__orders", runs.name(table))
+    return text.replace("lake.shop.orders_now", runs.name("now")).rstrip().rstrip(";").split(";")
+
+
+def sql_of_docs(start: str) -> str:
+    text = (PROJECT / "docs" / "jobs.md").read_text()
+    (found,) = re.findall(rf"^```sql\n({start} .*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return found
+
+
+def fold(runs: Runs, since: int, statements: Iterable[str]) -> None:
+    for statement in statements:
+        runs.spark.sql(statement, {"since": since} if ":since" in statement else None)
 
 
 def mirror(runs: Runs) -> list[tuple[Any, ...]]:
     columns = ["id", "note", "name", "price", "amount"]
     return [tuple(row) for row in runs.spark.table(runs.name("now")).orderBy("id").select(columns).collect()]
+
+
+def test_a_mirror_of_a_table_that_was_there_before_the_log(
+    spark: SparkSession, world: RowsWorld, tmp_path: Path
+) -> None:
+    """By docs/jobs.md: what table_state finds, then the changes since."""
+    write(world, "UPDATE kept SET amount = 20 WHERE id = 2", "INSERT INTO kept VALUES (4, 'd', 'x', 4, 4)")
+    with world.services("decoder", "rowmapper"):
+        wait_for_states(world)
+        take(world, MILLRACE_SNAPSHOT_TABLES=f"{world.database}.kept")
+        wait_until_merged(world)
+        world.server.execute(f"USE {world.database}", "DELETE FROM kept WHERE id = 4")
+        wait_for(lambda: any(row["op"] == "d" for row in world.rows("kept")), None, world.logs)
+    done = run_python(
+        "-m", "millrace.cli", "job", "table_state", "--source", world.source, "--master", "local[2]",
+        "--output", str(tmp_path / "state"), "--table", f"{world.database}.kept",
+        settings=world.environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = Runs(spark, world, tmp_path)
+    create, *rest = recipe(runs, "kept")
+    fold(runs, 0, [create])
+    seed = sql_of_docs("INSERT INTO").replace("lake.shop.orders_now", runs.name("now"))
+    seed = seed.replace(
+        "reports/table_state-shop/shop.orders/rows", f"{tmp_path}/state/{world.database}.kept/rows"
+    )
+    fold(runs, 0, [seed.rstrip().rstrip(";")])
+    end = write(
+        world, "UPDATE kept SET price = 7 WHERE id = 1", "INSERT INTO kept VALUES (5, 'e', 'y', 5, 5)"
+    )
+    runs.run(0, end, catalog=runs.catalog)
+    fold(runs, 0, rest)
+    expected = world.server.query(
+        f"SELECT id, note, name, price, amount FROM {world.database}.kept ORDER BY id"
+    )
+    assert [row[0] for row in expected] == [1, 2, 3, 5]
+    assert mirror(runs) == expected
 
 
 def test_micro_batches_end_where_no_transaction_is_open(
@@ -255,7 +305,7 @@ def test_micro_batches_end_where_no_transaction_is_open(
     world.server.execute(
         f"USE {world.database}", "XA COMMIT 'kept'", "FLUSH BINARY LOGS", "XA ROLLBACK 'undone'"
     )
-    end = write(world, "ALTER TABLE parts ADD note INT", "INSERT INTO parts VALUES (9999, 'last', 1)", "DO 1")
+    end = write(world, "ALTER TABLE parts ADD note INT", "INSERT INTO parts VALUES (9999, 'last', 1)")
     whole = Runs(spark, world, tmp_path / "whole")
     whole.run(0, end, catalog=whole.catalog, pieces=1)
     expected = whole.everything()
