@@ -685,7 +685,8 @@ def shortfall(job: Job, outcome: Outcome) -> str | None:
     if outcome.nothing:
         return f"nothing is selected: {'; '.join(outcome.unmatched) or 'no change meets all conditions'}"
     if outcome.not_undone or outcome.lost or outcome.notes or outcome.unmatched or job.faults.number:
-        return "not all of it can be undone: the report lists what cannot"
+        how_much = "not all" if outcome.transactions else "none"
+        return f"{how_much} of it can be undone: the report lists what cannot"
     return None
 
 

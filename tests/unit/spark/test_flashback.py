@@ -276,8 +276,10 @@ def test_nothing_is_no_success(tmp_path: Path) -> None:
     assert verdict_on(nothing) == ("Nothing is selected: no change meets all conditions.", "doubt")
     nothing.unmatched = ["shop has no transaction 0-1-5"]
     assert verdict_on(nothing) == ("Nothing is selected: shop has no transaction 0-1-5.", "doubt")
-    partly = "Not all of it can be undone: the report lists what cannot.", "doubt"
-    assert verdict_on(Outcome(UNTIL, ["shop.t did not exist"], [], [])) == partly
+    dropped = Outcome(UNTIL, ["shop.t did not exist"], [], [])
+    assert verdict_on(dropped) == ("None of it can be undone: the report lists what cannot.", "doubt")
+    dropped.transactions = 1
+    assert verdict_on(dropped) == ("Not all of it can be undone: the report lists what cannot.", "doubt")
 
 
 def undone(spark: SparkSession, *changes: dict[str, Any]) -> DataFrame:
