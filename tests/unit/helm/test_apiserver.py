@@ -120,7 +120,8 @@ def test_helm_installs_upgrades_and_rolls_back(server: ApiServer) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    alone = {"executors": {"count": 0}, "archive": {"enabled": False}, "output": {"existingClaim": ""}}
+    alone = {"executors": {"count": 0}, "output": {"existingClaim": ""}}
+    alone |= {"archive": {"enabled": False}, "loopDetection": {"follow": False}}
     one_pod = merged(EXECUTORS, {"jobs": alone})
     helm("install", "kept", str(CHART), "--values=-", values=one_pod)
     before = installed(server, "kept")
