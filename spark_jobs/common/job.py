@@ -197,6 +197,11 @@ class Job:
         """What was read, a line per source."""
         return [str(one.part) for one in self.inputs]
 
+    def say_inputs(self) -> None:
+        """Say what is read."""
+        for fact in self.facts:
+            self.steps.say(f"reading {fact}")
+
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
         """Tell of a step of the work, when it has ended how long it took."""
@@ -404,8 +409,8 @@ def job_command(
                         _inputs(spark, options, schemas, bounds, kind, archive=archive, appends=appends)
                     )
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
-                    for one in inputs:
-                        job.steps.say(f"reading {one.part}")
+                    if not own.get("follow"):  # else it says so of each part, from where it resumes
+                        job.say_inputs()
                     spark.sparkContext.setCheckpointDir(job.kept)
                     try:
                         function(job, spark, **own)

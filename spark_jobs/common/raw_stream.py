@@ -89,8 +89,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
         if not inputs:
             return
         batch = replace(job, inputs=inputs, notes=notes, faults=Faults(), run=new_run())
-        for one in inputs:
-            job.steps.say(f"reading {one.part}")
+        batch.say_inputs()
         try:
             outcomes = run(batch, begun)
         except BaseException:

@@ -32,6 +32,7 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta)
         )
         inputs = _inputs(job, arrived, begun)
         one = replace(job, inputs=inputs, notes=[note], faults=Faults(), run=new_run())
+        one.say_inputs()
         job.spark.sparkContext.setCheckpointDir(one.kept)
         try:
             look(one)
