@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace import __version__
-from spark_jobs.loops.incidents import Incident, as_dict
+from spark_jobs.loops.incidents import LOOP, Incident, as_dict
 
 
 def alert_id(one: Incident, sources: Sequence[str]) -> str:
     """Name the cause of an incident; that of a loop by all ``sources``: logs show it one after another."""
     rules = sorted({rule for rule, _, _ in one.selects})
-    members = sources if one.kind == "loop" else one.members
+    members = sources if one.kind == LOOP else one.members
     cause = [one.kind, sorted(one.origins), sorted(members), rules]
     if one.kind == "filtered":  # at the first of its members
         cause = [one.kind, one.members[0]]

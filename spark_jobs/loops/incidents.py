@@ -6,6 +6,7 @@ findings of one cause are one incident: two servers with one id lose transaction
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from spark_jobs.loops.laps import REPEATED, REUSED
@@ -13,6 +14,7 @@ from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
 from spark_jobs.loops.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
 from spark_jobs.loops.topology import Topology
 
+LOOP: Final = "loop"
 CRITICAL, WARNING, DOUBT = "critical", "warning", "doubt"
 _SEVERITIES: Final = (CRITICAL, WARNING, DOUBT)
 _IN_FLIGHT_S: Final = 30
@@ -140,7 +142,11 @@ class Statement:
 
 @dataclass(slots=True)
 class Incident:
-    """One thing that is wrong. ``selects`` tells which transactions it is about, for the evidence."""
+    """One thing that is wrong. ``selects`` tells which transactions it is about, for the evidence.
+
+    ``path`` are the members through which they go round, or those that deliver them twice and, at the end,
+    the one to which they do.
+    """
 
     kind: str
     severity: str
@@ -161,6 +167,13 @@ class Incident:
     statements: Sequence[Statement] = ()
     selects: Sequence[tuple[str, int, int]] = ()
     """``repeats`` or the rule of an absence, the origin, and the stream that has, or lacks, them."""
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """From which member to which its path leads."""
+        if self.kind == LOOP:
+            return list(pairwise([*self.path, *self.path[:1]]))
+        return [(way, self.path[-1]) for way in self.path[:-1]]
 
 
 def shared_ids(
@@ -340,7 +353,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         f"{'lap' if worst.laps == 1 else 'laps'}; {state}. {_why_nobody_drops(facts, origin)}"
     )
     return Incident(
-        "loop",
+        LOOP,
         CRITICAL if going else WARNING,
         what,
         [origin],

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row
 from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
-from spark_jobs.loops.incidents import DOUBT, Facts, Incident, as_dict
+from spark_jobs.loops.incidents import DOUBT, LOOP, Facts, Incident, as_dict
 from spark_jobs.loops.presence import Tail
 from spark_jobs.loops.ring import draw
 
@@ -219,7 +219,7 @@ def _picture(page: Report, findings: Findings) -> None:
     facts = findings.facts
     topology = facts.topology
     worst: Incident | None = findings.incidents[0] if findings.incidents else None
-    path = list(worst.path) if worst is not None else []
+    path = worst.links if worst is not None else []
     ordered = topology.path(topology.members)
     marks: dict[str, str] = {}
     for incident in reversed(findings.incidents):
@@ -227,19 +227,13 @@ def _picture(page: Report, findings: Findings) -> None:
             marks[member] = "doubt" if incident.severity == DOUBT else "bad"
     named = [(member, _ids(facts.stream_of(member).own)) for member in ordered]
     known = {server_id for one in facts.streams for server_id in one.own}
-    strange = (
-        [o for o in worst.origins if o not in known] if worst is not None and worst.kind == "loop" else []
-    )
+    looping = worst.origins if worst is not None and worst.kind == LOOP else []
+    strange = [origin for origin in looping if origin not in known]
     if not named:
         return
-    title = " to ".join(path) if path else ", ".join(ordered)
-    page.chart(
-        draw(
-            title, named, topology.edges, path=path,
-            round_trip=worst is not None and worst.kind == "loop",
-            marks=marks, origin=f"id {strange[0]}" if strange else "",
-        )
-    )  # fmt: skip
+    title = ", ".join(f"{start} to {end}" for start, end in path) or ", ".join(ordered)
+    origin = f"id {strange[0]}" if strange else ""
+    page.chart(draw(title, named, topology.edges, path=path, marks=marks, origin=origin))
     told = "Circles contain server ids. The topology is inferred from the logs."
     if not topology.sure:
         told += " They do not show the order of the ring: the one drawn is a guess."
@@ -284,8 +278,9 @@ def _time(seconds: int | None) -> str | None:
 def _path(incident: Incident) -> str:
     if len(incident.path) <= 1:
         return ""
-    ways = list(incident.path)
-    return " → ".join([*ways, ways[0]] if incident.kind == "loop" else ways)
+    if incident.kind == LOOP:
+        return " → ".join([*incident.path, incident.path[0]])
+    return ", ".join(f"{start} → {end}" for start, end in incident.links)
 
 
 def _lap(incident: Incident) -> str | None:
@@ -348,7 +343,7 @@ def _members(page: Report, findings: Findings) -> None:
     totals: dict[int, int] = {}
     for (_, origin), number in facts.counts.items():
         totals[origin] = max(totals.get(origin, 0), number)
-    looping = {origin for one in findings.incidents if one.kind == "loop" for origin in one.origins}
+    looping = {origin for one in findings.incidents if one.kind == LOOP for origin in one.origins}
     page.table(
         ["origin", "whose", "transactions in one log, at most"],
         [

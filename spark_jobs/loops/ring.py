@@ -5,7 +5,6 @@ for a phone.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from math import cos, hypot, pi, sin
 from typing import Final
 
@@ -31,26 +30,23 @@ def draw(
     members: Sequence[tuple[str, str]],
     ways: Sequence[tuple[str, str]],
     *,
-    path: Sequence[str] = (),
-    round_trip: bool = False,
+    path: Sequence[tuple[str, str]] = (),
     marks: Mapping[str, str] | None = None,
     origin: str = "",
 ) -> str:
     """Return the drawing. ``members`` are names and what is written into their circles.
 
-    ``path`` is drawn strongly, with ``round_trip`` back to its beginning; ``marks`` gives members a mood,
-    as a verdict has. ``origin`` is what has no place in the ring; it is drawn in the middle.
+    The ways of ``path`` are drawn strongly; ``marks`` gives members a mood, as a verdict has. ``origin`` is
+    what has no place in the ring; it is drawn in the middle, and enters where the path begins.
     """
     shown = members[:_MOST]
     places = _places([name for name, _ in shown])
-    strong = {*pairwise(path)}
-    if round_trip and path:
-        strong.add((path[-1], path[0]))
+    strong = {*path}
     parts: list[str] = []
     for start, end in dict.fromkeys([*ways, *sorted(strong)]):
         if start in places and end in places:
             parts.append(_way(places[start], places[end], (start, end) in strong, f"{start} to {end}"))
-    entry = places.get(path[0]) if path else None
+    entry = places.get(path[0][0]) if path else None
     if origin:
         parts.append(_orphan(origin, entry))
     own = {start for start, end in {*ways, *strong} if start == end}

@@ -261,6 +261,7 @@ def test_a_loop_is_stopped_at_a_member_with_one_connection() -> None:
     topology = Topology([*NAMES, "other"], ways, [NAMES])
     found = incident(topology=topology, repeats=[loop(0), loop(1)], passed={99: frozenset({0, 1, 2})})
     assert (found.path, {one.member for one in found.statements}) == (NAMES, {"east"})
+    assert found.links == [("north", "east"), ("east", "south"), ("south", "north")]
     assert "CHANNEL" not in found.statements[0].sql
 
     topology = Topology([*NAMES, "other"], [*ways, ("other", "east"), ("other", "south")], [NAMES])
@@ -318,6 +319,7 @@ def test_what_is_delivered_twice_is_ignored_on_one_way(version: str, statements:
         repeats=repeats,
     )
     assert (found.kind, found.path) == ("delivered twice", ["north", "east", "south"])
+    assert found.links == [("north", "south"), ("east", "south")]
     assert [one.sql for one in found.statements] == statements
     assert found.statements[0].why == (f"makes south receive them by one path only, not through east. {why}")
 
@@ -437,17 +439,17 @@ def test_the_page_shows_hostile_names_as_text() -> None:
 def test_the_ring_is_drawn_with_its_path() -> None:
     members = [(name, str(n)) for n, name in enumerate(NAMES, 1)]
     ways = [("north", "east"), ("east", "south"), ("south", "north")]
-    drawn = Page(draw("a ring", members, ways, path=NAMES, round_trip=True, origin="id 99"))
+    drawn = Page(draw("a ring", members, ways, path=ways, origin="id 99"))
     assert drawn.open == []
     kinds = [value for tag, name, value in drawn.attributes if (tag, name) == ("path", "class")]
     assert sorted(kinds) == ["origin", "path", "path", "path"]
-    alone = Page(draw("one", [("north", "1")], [], path=["north"], round_trip=True))
+    alone = Page(draw("one", [("north", "1")], [], path=[("north", "north")]))
     assert [v for tag, name, v in alone.attributes if (tag, name) == ("path", "class")] == ["path"]
 
 
 def test_the_name_of_a_member_with_a_link_to_itself_stands_above_the_link() -> None:
     members = [(name, "1") for name in NAMES]
-    drawn = ET.fromstring(draw("a ring", members, [], path=["north"], round_trip=True))
+    drawn = ET.fromstring(draw("a ring", members, [], path=[("north", "north")]))
     (link,) = (path.get("d", "") for path in drawn.iter("path"))
     name = next(text for text in drawn.iter("text") if text.text == "north")
     _, start, _, control, *_ = (float(number) for number in re.findall(r"-?[\d.]+", link))
