@@ -283,6 +283,8 @@ class Kubelet:
             environment["KUBERNETES_CERTS_CA_FILE"] = str(token / "ca.crt")
         for variable in container.get("env", []):
             environment[variable["name"]] = here.text(self._value(pod, container, variable, ip))
+        if environment.get("MILLRACE_HTTP_HOST") == "*":  # all addresses that the pod has
+            environment["MILLRACE_HTTP_HOST"] = ip
         command = container.get("command") or ["python", "-m", "millrace.cli"]
         process = Process(
             name,

@@ -4,13 +4,18 @@ There is no kubelet: a stand-in runs what the pods say as processes of this mach
 """
 
 import copy
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
+from millrace.contract import OF_ALL_SOURCES
 from millrace.local import Kafka, MySQL, Registry
+from millrace.local.processes import release_port, reserve_port
 from tests.kubernetes import MISSING, NAMESPACE, ApiServer, Kubelet
 from tests.live.job_world import JobWorld
 from tests.live.reader_world import ReaderWorld, log_end
@@ -64,17 +69,19 @@ def expected(
 
 
 class Cluster:
-    """The chart, installed; its jobs run below ``folder``."""
+    """The chart, installed."""
 
-    def __init__(self, server: ApiServer, kafka: Kafka, kubelet: Kubelet) -> None:
+    def __init__(
+        self, server: ApiServer, kafka: Kafka, kubelet: Kubelet, values: dict[str, Any] = VALUES
+    ) -> None:
         self.server = server
         self.kubelet = kubelet
-        values = merged(VALUES, {"kafka": {"bootstrapServers": kafka.bootstrap_servers}})
+        values = merged(values, {"kafka": {"bootstrapServers": kafka.bootstrap_servers}})
         self._objects = render(values, namespace=NAMESPACE)
         server.apply([item for item in self._objects if item["kind"] != "CronJob"])
 
     def start(self, name: str, *more: str) -> dict[str, Any]:
-        """Make the pod of the job, with more arguments, as the controllers of CronJobs and Jobs would."""
+        """Make the pod of the job, with more arguments, as Kubernetes' controllers would."""
         template = copy.deepcopy(pods(self._objects)["try-millrace-shop-analytics"])
         template["spec"]["containers"][0]["args"] += more
         metadata = {**template["metadata"], "name": name}
@@ -106,10 +113,15 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(server: ApiServer, kafka: Kafka, tmp_path: Path) -> Iterator[Cluster]:
+def kubelet(server: ApiServer, tmp_path: Path) -> Iterator[Kubelet]:
     (tmp_path / "claim").mkdir()
     with Kubelet(server, tmp_path / "pods", {"reports": tmp_path / "claim"}) as kubelet:
-        yield Cluster(server, kafka, kubelet)
+        yield kubelet
+
+
+@pytest.fixture
+def cluster(server: ApiServer, kafka: Kafka, kubelet: Kubelet) -> Cluster:
+    return Cluster(server, kafka, kubelet)
 
 
 @pytest.fixture
@@ -180,6 +192,47 @@ def test_an_output_folder_that_executors_do_not_share_is_refused(cluster: Cluste
     assert "error: executors cannot reach /proc/self/cwd/reports: name a folder" in told
     assert "Traceback" not in told
     wait_for(lambda: not cluster.executors())
+
+
+def test_the_pod_of_a_deployment_resumes_where_the_last_one_was(
+    server: ApiServer, kafka: Kafka, mysql: MySQL, kubelet: Kubelet
+) -> None:
+    """A job that follows: its windows are in their topic, and its metrics at its port."""
+    source, port = f"{SOURCE}-followed", reserve_port()
+    follow = {"follow": True, "extraArgs": ["--every", "1", "--publish"]}
+    values = {"sources": {"shop": {"name": source}}, "jobs": {"analytics": follow}, "http": {"port": port}}
+    cluster = Cluster(server, kafka, kubelet, merged(VALUES, values))
+    log_file, position = log_end(mysql)
+    reader = ReaderWorld.of(kafka, source, mysql, MILLRACE_START=f"{log_file}:{position}")
+    mysql.execute("CREATE DATABASE followed", "CREATE TABLE followed.t (n INT)")
+
+    def insert(count: int) -> None:
+        mysql.execute("USE followed", *(f"INSERT INTO t VALUES ({n})" for n in range(count)))
+        with reader.reader() as process:
+            reader.wait_until_at(mysql, process)
+
+    def told() -> int:
+        windows = reader.topic_reader.messages(OF_ALL_SOURCES["analytics"])
+        last = {window.key(): window.value() for window in windows if source.encode() in window.key()}
+        return sum(json.loads(value)["inserts"] for value in last.values())
+
+    for name, count in (("first", 200), ("second", 300)):
+        insert(count)
+        cluster.start(name)
+        expected = count if name == "first" else 500
+        wait_for(lambda expected=expected: told() == expected, None, lambda name=name: kubelet.log(name))
+        begun = re.search(rf"reading {source}.raw, offsets (\d+) to", kubelet.log(name))
+        assert begun is not None
+        assert (int(begun[1]) == 0) == (name == "first")
+        assert len(cluster.executors()) == EXECUTORS
+        pod = server.call("GET", f"pods/{name}")
+        assert pod is not None
+        with urlopen(f"http://{pod['status']['podIP']}:{port}/metrics", timeout=60) as answer:
+            assert f'source="{source}"' in answer.read().decode()
+        server.call("DELETE", f"pods/{name}")
+        wait_for(lambda name=name: not kubelet.phase(name), None, lambda name=name: kubelet.log(name))
+        wait_for(lambda: not cluster.executors())
+    release_port(port)
 
 
 def test_jobs_have_the_rights_that_they_use(server: ApiServer) -> None:
