@@ -7,6 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from millrace import kernel
 from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
 from millrace.avro.columnar import arrow_type
@@ -17,7 +18,7 @@ from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
 from millrace.selection.columns import ColumnAction, ColumnRule
 from tests import columns
-from tests.unit.kernel.both_rows import everything, ways
+from tests.unit.kernel.both_rows import NOT_BUILT, everything, ways
 
 T = ColumnType
 DEBEZIUM = AvroOptions(column_attributes="debezium")
@@ -252,6 +253,7 @@ def test_as_connect_has_it() -> None:
     assert "default" not in found["tiny"]
 
 
+@pytest.mark.skipif(not kernel.built("rows"), reason=NOT_BUILT)
 @pytest.mark.parametrize("lacking", [0b11111111, 0b00000101, 0b00001011])
 def test_records_are_the_same_bytes(lacking: int) -> None:
     """Of whole rows, of rows with columns missing, and of a date that is none."""

@@ -97,7 +97,8 @@ def start(world: World, *, compiled: bool, part: str = "whole", blocks: bool = F
         world.registry = _Registry()
     with patch.object(kernel, "_enabled", compiled):
         stage = world.start()
-    assert (stage._compiled is not None) == (compiled and not world.settings.rows.include_query)
+    built = all(map(kernel.built, kernel.MODULES))
+    assert (stage._compiled is not None) == (compiled and built and not world.settings.rows.include_query)
     if blocks:
         stage._binder._without_topics = True
     if blocks and compiled:

@@ -68,7 +68,7 @@ def test_the_kernel_passes_over_what_is_left_out():
     for number in range(50):
         made.begin().insert("orders", (number, "a")).insert("people", (number, "b")).commit()
     committed = both(made, replicate={"ignore_table": "shop.people"})
-    assert committed.compiled > 30 * kernel.built("transactions")
+    assert committed.compiled >= 31 * kernel.built("transactions")
     assert {topic for topic, _ in committed.groups} == {"t.shop.orders", "t.transactions", "t.state"}
 
 
