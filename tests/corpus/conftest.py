@@ -1,13 +1,12 @@
 """The binary logs beside the project: real files of many servers, and runs of servers with known results."""
 
 import csv
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.shared import SHARED
+from tests.shared import SHARED, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     target = tmp_path_factory.mktemp("samples")
     unpacked = {}
     for archive in sorted(folder.glob("*.tar.xz")):
-        with tarfile.open(archive) as tar:
-            tar.extractall(target, filter="data")
+        unpack(archive, target)
         name = archive.name.removesuffix(".tar.xz")
         unpacked[name] = target / name
     return unpacked

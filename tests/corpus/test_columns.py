@@ -1,7 +1,6 @@
 """Row images of real servers: rebuilt from their values, and folded to the tables as SELECT * showed them."""
 
 import re
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from millrace.binlog.table import (
     TableDefinition,
     resolve_columns,
 )
-from tests.shared import SHARED
+from tests.shared import SHARED, unpack
 
 SAMPLES = sorted((SHARED / "samples").glob("*.tar.xz"))
 
@@ -66,8 +65,7 @@ NOT_FOLDED = {
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One sample archive, unpacked."""
     folder = tmp_path_factory.mktemp("sample")
-    with tarfile.open(request.param) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(request.param, folder)
     (top,) = folder.iterdir()
     return top
 

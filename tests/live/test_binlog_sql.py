@@ -1,9 +1,7 @@
 """The SQL that logs are printed as, loaded into real servers: the same tables, or those from before."""
 
 import io
-import os
 import re
-import tarfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from millrace.binlog_command.text import TextOptions, TextOutput
 from millrace.local import MariaDB, MissingLibraryError, MySQL
 from millrace.local.database import DatabaseServer
 from millrace.runtime.errors import UserError
+from tests.shared import SHARED, unpack
 
 _TYPES = """CREATE TABLE everything (
   id INT PRIMARY KEY AUTO_INCREMENT, ti TINYINT, tiu TINYINT UNSIGNED, si SMALLINT, mi MEDIUMINT UNSIGNED,
@@ -244,7 +243,6 @@ def _gtids(files: list[Path]) -> set[str]:
     return {record.gtid for record in _records(files) if record.gtid is not None}
 
 
-_SHARED = Path(os.environ.get("MILLRACE_SHARED", Path(__file__).parents[3] / "shared"))
 _BATCH = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\0": "\\0"})
 _FAILED_ON_THE_ORIGIN = (b"INSERT INTO mi VALUES (1,'a'),(2,'b'),(1,'dup')",)
 
@@ -254,11 +252,10 @@ def test_the_logs_of_a_sample_make_its_tables(
     sample: str, kind: type[MySQL | MariaDB], tmp_path: Path
 ) -> None:
     """All logs of a server, statements and rows of every topic, loaded into an empty one of its kind."""
-    archive = _SHARED / "samples" / f"{sample}.tar.xz"
+    archive = SHARED / "samples" / f"{sample}.tar.xz"
     if not archive.is_file():
         pytest.skip(f"{archive} is absent: set MILLRACE_SHARED to the folder that holds samples/")
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack(archive, tmp_path)
     folder = tmp_path / sample
     files = [path for path in sorted(folder.glob("mysql-bin.*")) if path.suffix[1:].isdecimal()]
     text = _text(files, TextOptions(local_load=tmp_path))
