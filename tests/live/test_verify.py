@@ -216,7 +216,8 @@ def test_system_versioned_tables_and_sequences(world):
     found = world.messages(world.topics.table(world.database, "implied"))
     assert {tuple(deserialize(world.registry, each.key())) for each in found} == {("id", "row_end")}
     assert [record["after"]["next_not_cached_value"] for record in world.rows("numbers")] == [110]
-    assert done.stderr == f"{world.database}.numbers: not compared: it is a sequence\n"
+    told = [line for line in done.stderr.splitlines() if not line.startswith("waiting for the ")]
+    assert told == [f"{world.database}.numbers: not compared: it is a sequence"]
 
 
 PEOPLE = """
