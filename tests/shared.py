@@ -4,13 +4,12 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PROJECT", "SHARED", "environment_with", "load_script", "run_python", "unpack"]
+__all__ = ["PROJECT", "SHARED", "environment_with", "load_script", "run_python"]
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -26,14 +25,6 @@ def load_script(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar."""
-    with tarfile.open(archive) as tar:
-        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
-            tar.extraction_filter = tarfile.data_filter
-        tar.extractall(folder)
 
 
 def environment_with(settings: Mapping[str, str]) -> dict[str, str]:

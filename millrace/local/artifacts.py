@@ -261,7 +261,7 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
                 file.rename(target / file.name)
         case "tar":
             with tarfile.open(files[0]) as tar:
-                _untar(tar, target)
+                untar(tar, target)
         case _:
             assert wanted.layout == "zip"
             with zipfile.ZipFile(files[0]) as archive:
@@ -271,12 +271,13 @@ def _unpack(wanted: Bundle, files: list[Path], target: Path) -> None:
                         shutil.copyfileobj(member, copy)
                         copy.seek(0)
                         with tarfile.open(fileobj=copy) as tar:
-                            _untar(tar, target)
+                            untar(tar, target)
                 else:
                     _unzip(archive, wanted.prefix, target)
 
 
-def _untar(tar: tarfile.TarFile, target: Path) -> None:
+def untar(tar: tarfile.TarFile, target: Path) -> None:
+    """Unpack a tar; raises LocalError where it holds more than files and folders within the target."""
     _check_members(tar, target.resolve())
     if hasattr(
         tarfile, "data_filter"

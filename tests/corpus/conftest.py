@@ -1,12 +1,14 @@
 """The binary logs beside the project: real files of many servers, and runs of servers with known results."""
 
 import csv
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.shared import SHARED, unpack
+from millrace.local.artifacts import untar
+from tests.shared import SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     target = tmp_path_factory.mktemp("samples")
     unpacked = {}
     for archive in sorted(folder.glob("*.tar.xz")):
-        unpack(archive, target)
+        with tarfile.open(archive) as tar:
+            untar(tar, target)
         name = archive.name.removesuffix(".tar.xz")
         unpacked[name] = target / name
     return unpacked

@@ -1,6 +1,7 @@
 """Row images of real servers: rebuilt from their values, and folded to the tables as SELECT * showed them."""
 
 import re
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ from millrace.binlog.table import (
     TableDefinition,
     resolve_columns,
 )
-from tests.shared import SHARED, unpack
+from millrace.local.artifacts import untar
+from tests.shared import SHARED
 
 SAMPLES = sorted((SHARED / "samples").glob("*.tar.xz"))
 
@@ -65,7 +67,8 @@ NOT_FOLDED = {
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One sample archive, unpacked."""
     folder = tmp_path_factory.mktemp("sample")
-    unpack(request.param, folder)
+    with tarfile.open(request.param) as tar:
+        untar(tar, folder)
     (top,) = folder.iterdir()
     return top
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import tarfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,9 +18,10 @@ from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.text import TextOptions, TextOutput
 from millrace.local import MariaDB, MissingLibraryError, MySQL
+from millrace.local.artifacts import untar
 from millrace.local.database import DatabaseServer
 from millrace.runtime.errors import UserError
-from tests.shared import SHARED, unpack
+from tests.shared import SHARED
 
 _TYPES = """CREATE TABLE everything (
   id INT PRIMARY KEY AUTO_INCREMENT, ti TINYINT, tiu TINYINT UNSIGNED, si SMALLINT, mi MEDIUMINT UNSIGNED,
@@ -255,7 +257,8 @@ def test_the_logs_of_a_sample_make_its_tables(
     archive = SHARED / "samples" / f"{sample}.tar.xz"
     if not archive.is_file():
         pytest.skip(f"{archive} is absent: set MILLRACE_SHARED to the folder that holds samples/")
-    unpack(archive, tmp_path)
+    with tarfile.open(archive) as tar:
+        untar(tar, tmp_path)
     folder = tmp_path / sample
     files = [path for path in sorted(folder.glob("mysql-bin.*")) if path.suffix[1:].isdecimal()]
     text = _text(files, TextOptions(local_load=tmp_path))
