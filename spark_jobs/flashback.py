@@ -78,8 +78,7 @@ _UNDO_SCHEMA: Final = (
 
 ``lost`` are the columns whose values cannot return, since a statement dropped them, as JSON.
 """
-_CHANGED_AGAIN, _NOT_UNDONE = "the row was changed again by", "which is not undone"
-_HALF: Final = "the key was updated, and its other row is not undone"
+_CHANGED_AGAIN: Final = "the row was changed again by %s, which is not undone"
 _TOLD: Final = 100
 _BYTES: Final = {
     *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
@@ -507,7 +506,7 @@ def _without_changed_again(undone: DataFrame, others: DataFrame) -> DataFrame:
     last = others.groupBy("table", "key").agg(sf.max(place).alias("last"), sf.max_by("id", place).alias("by"))
     joined = undone.join(last, ["table", "key"], "left")
     again = sf.coalesce(sf.col("last") > place, sf.lit(False)) & sf.col("statement").isNotNull()
-    why = sf.concat(sf.lit(f"{_CHANGED_AGAIN} "), "by", sf.lit(f", {_NOT_UNDONE}"))
+    why = sf.format_string(_CHANGED_AGAIN, "by")
     return joined.withColumns(
         {
             "reason": sf.when(again, why).otherwise(sf.col("reason")),
@@ -532,11 +531,12 @@ def _whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     def settle(*changes: dict[str, Any]) -> Iterator[Line]:
         for change in changes:
             if (by := withheld.get((change["table"], change["key"]))) is not None:
-                _withhold(change, f"{_CHANGED_AGAIN} {by}, {_NOT_UNDONE}")
+                _withhold(change, _CHANGED_AGAIN % by)
         kept = [change for change in changes if change["statement"] is not None]
         if 0 < len(kept) < len(changes):
             (half,), (other,) = kept, [change for change in changes if change["statement"] is None]
-            _withhold(half, f"{_HALF}: {other['reason'] or '--key does not name it'}")
+            why = other["reason"] or "--key does not name it"
+            _withhold(half, f"the key was updated, and its other row is not undone: {why}")
             if half["key"] is not None:
                 withheld.setdefault((half["table"], half["key"]), half["id"])
         for change in changes:

@@ -41,15 +41,14 @@ def draw(
     """
     shown = members[:_MOST]
     places = _places([name for name, _ in shown])
-    strong = {*path}
     parts: list[str] = []
-    for start, end in dict.fromkeys([*ways, *sorted(strong)]):
+    for start, end in dict.fromkeys([*ways, *path]):
         if start in places and end in places:
-            parts.append(_way(places[start], places[end], (start, end) in strong, f"{start} to {end}"))
+            parts.append(_way(places[start], places[end], (start, end) in path, f"{start} to {end}"))
     entry = places.get(path[0][0]) if path else None
     if origin:
         parts.append(_orphan(origin, entry))
-    own = {start for start, end in {*ways, *strong} if start == end}
+    own = {start for start, end in {*ways, *path} if start == end}
     for name, text in shown:
         parts.append(_member(name, text, places[name], (marks or {}).get(name, ""), looped=name in own))
     heights = [y for _, y in places.values()]
