@@ -220,18 +220,17 @@ def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp
 
 def recipe(runs: Runs, table: str = "orders", **columns: str) -> list[str]:
     """Give what docs/jobs.md says to do at each run, with ``columns`` in place of some of its own."""
-    text = sql_of_docs("CREATE TABLE IF NOT EXISTS")
+    text = sql_of_docs(runs, "CREATE TABLE IF NOT EXISTS")
     for name, column in columns.items():
         assert f" after.{name}," in text
         text = text.replace(f" after.{name},", f" {column} AS {name},")
-    text = text.replace("lake.shop.shop__orders", runs.name(table))
-    return text.replace("lake.shop.orders_now", runs.name("now")).rstrip().rstrip(";").split(";")
+    return text.replace("lake.shop.shop__orders", runs.name(table)).split(";")
 
 
-def sql_of_docs(start: str) -> str:
+def sql_of_docs(runs: Runs, start: str) -> str:
     text = (PROJECT / "docs" / "jobs.md").read_text()
     (found,) = re.findall(rf"^```sql\n({start} .*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return found
+    return found.replace("lake.shop.orders_now", runs.name("now")).rstrip(";\n")
 
 
 def fold(runs: Runs, since: int, statements: Iterable[str]) -> None:
@@ -264,11 +263,9 @@ def test_a_mirror_of_a_table_that_was_there_before_the_log(
     runs = Runs(spark, world, tmp_path)
     create, *rest = recipe(runs, "kept")
     fold(runs, 0, [create])
-    seed = sql_of_docs("INSERT INTO").replace("lake.shop.orders_now", runs.name("now"))
-    seed = seed.replace(
-        "reports/table_state-shop/shop.orders/rows", f"{tmp_path}/state/{world.database}.kept/rows"
-    )
-    fold(runs, 0, [seed.rstrip().rstrip(";")])
+    found = f"{tmp_path}/state/{world.database}.kept/rows"
+    seed = sql_of_docs(runs, "INSERT INTO").replace("reports/table_state-shop/shop.orders/rows", found)
+    fold(runs, 0, [seed])
     end = write(
         world, "UPDATE kept SET price = 7 WHERE id = 1", "INSERT INTO kept VALUES (5, 'e', 'y', 5, 5)"
     )

@@ -401,7 +401,7 @@ print("pandas" in sys.modules, told.column("piece")[0], "files" in str(told.colu
 """
 
 
-@pytest.mark.skipif(kernel.state() != "on", reason="without the kernel Python makes the values")
+@pytest.mark.skipif(kernel.state() != "on", reason="the kernel is not built, or turned off")
 def test_a_worker_does_without_pandas(tmp_path: Path) -> None:
     """Pyarrow would load it, which takes as long as to decode 20,000 transactions."""
     done = run_python("-c", WORKER, str(log(LOGS[0])), str(tmp_path), settings={})
