@@ -43,12 +43,13 @@ class Unreadable:
 
 def is_first_waiting(dead_letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
     """Whether a dead letter is the first of its table that waits to be redriven."""
+    is_first = dead_letter.content.key == entry.key.encode()
     if entry.dead_letter is not None:
         # Of a table that was paused none may have come at once.
         return dead_letter.offset == entry.dead_letter or (
-            entry.is_paused and dead_letter.offset > entry.dead_letter
+            entry.is_paused and dead_letter.offset > entry.dead_letter and (is_first or not entry.knows_first)
         )
-    return dead_letter.content.offset == entry.offset and dead_letter.content.key == entry.key.encode()
+    return dead_letter.content.offset == entry.offset and is_first
 
 
 def read_dead_letters(

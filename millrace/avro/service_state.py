@@ -270,6 +270,7 @@ _NOTHING: Final = (-1, 0)
 
 
 PAUSED: Final = "Paused"
+_NONE_YET: Final = -1
 """In place of the class of an error, where a table was paused by command."""
 
 
@@ -278,8 +279,8 @@ class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
     ``error`` and ``error_class`` are those of that event's dead letter. ``dead_letter`` and ``progress`` say
-    how far its dead letters were redriven, where that was begun. A table that was paused has no key; all of
-    its dead letters from the offset ``dead_letter`` on wait.
+    how far its dead letters were redriven, where that was begun. A table that was paused waits from the offset
+    ``dead_letter`` on; ``key`` is that of its first dead letter since, and empty before there is one.
     """
 
     database: str
@@ -299,12 +300,20 @@ class QuarantinedTable:
         Those of a prepared XA transaction, too, that is committed there: its events come before.
         """
         error = "paused by command; 'millrace resume' publishes its rows"
-        return cls(database, table, "", transaction, 0, error, PAUSED, dead_letter)
+        return cls(database, table, "", transaction, _NONE_YET, error, PAUSED, dead_letter)
 
     @property
     def is_paused(self) -> bool:
         """Whether it was paused by command."""
         return self.error_class == PAUSED
+
+    @property
+    def knows_first(self) -> bool:
+        """Whether it is known which dead letter waits first, or that none waits.
+
+        It is not of a table that an earlier version has paused.
+        """
+        return not self.is_paused or self.offset == _NONE_YET
 
     @property
     def name(self) -> str:

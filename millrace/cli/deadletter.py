@@ -239,7 +239,8 @@ class _Quarantine:
         for name, entry in self._entries.items():
             since = "is paused" if entry.is_paused else f"has been quarantined since {entry.key}"
             count = self._counts[name]
-            yield f"{printable(name)} {since}, {count} dead letters wait: {_one_line(entry.error)}"
+            lost = "" if count or not entry.key else ", and those that waited are no longer there"
+            yield f"{printable(name)} {since}, {count} dead letters wait{lost}: {_one_line(entry.error)}"
 
 
 def _fits(

@@ -360,7 +360,7 @@ class Publication:
         self._forget_all()
         _LOG.error(
             "a record of the events topic cannot be read; it is a dead letter",
-            key=incoming.key.decode("ascii", "backslashreplace"),
+            key=_text_of(incoming.key),
             offset=incoming.offset,
             reason=str(error),
         )
@@ -474,6 +474,8 @@ class Publication:
             reason = _Reason(waiting.error_class, waiting.error)
         elif waiting.is_paused:
             reason = _Reason(waiting.error_class, "the table is paused")
+            if not waiting.key:
+                publisher.quarantine.update(replace(waiting, key=_text_of(incoming.key)))
         else:
             reason = _Reason.of(SchemaMismatchError(f"the table is quarantined: {waiting.error}"))
         return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
@@ -497,7 +499,7 @@ class Publication:
             if not isinstance(failure, BinlogError):
                 _LOG.exception("a table's rows raised an unexpected error", table=f"{database}.{table}")
             reason = _Reason.of(failure)
-            key = incoming.key.decode("ascii", "backslashreplace")
+            key = _text_of(incoming.key)
             if self._publisher.known is not None:
                 self._publisher.known.forget(database, table)
             self._publisher.quarantine.add(
@@ -1041,6 +1043,10 @@ _KINDS: Final = {
     StatementKind.DML: _NON_ROW_CHANGE,
     StatementKind.OTHER: "OTHER",
 }
+
+
+def _text_of(key: bytes) -> str:
+    return key.decode("ascii", "backslashreplace")
 
 
 def _objects(statement: Statement, database: str) -> list[str]:

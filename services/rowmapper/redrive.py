@@ -32,7 +32,7 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.refusals import TopicsRefusedError
-from millrace.kafka.state import read_state
+from millrace.kafka.state import oldest_offset, read_state
 from millrace.rowmapper.assembly import Transaction
 from millrace.rowmapper.event_reader import Incoming
 from millrace.rowmapper.publication import Publication, Publisher, WaitingRows
@@ -168,7 +168,10 @@ def _dead_letters_of(
     service: Service[RowMapperSettings], parts: RowMapper, entry: QuarantinedTable
 ) -> Iterator[WaitingDeadLetter]:
     settings = service.settings
-    found = read_dead_letters(settings.kafka, parts.registry, settings.source, start=entry.dead_letter or 0)
+    topic, start = settings.names.deadletter, entry.dead_letter or 0
+    if not entry.knows_first and oldest_offset(settings.kafka, topic) > start:
+        raise _first_lost(entry, topic)
+    found = read_dead_letters(settings.kafka, parts.registry, settings.source, start=start)
 
     def watched() -> Iterator[DeadLetterRecord | Unreadable]:
         """Those of other tables may be many: no Kafka transaction waits for all of them."""
@@ -176,7 +179,7 @@ def _dead_letters_of(
             parts.committer.tick()
             yield dead_letter
 
-    return waiting_dead_letters(watched(), entry, parts.deserialize, settings.names.deadletter)
+    return waiting_dead_letters(watched(), entry, parts.deserialize, topic)
 
 
 def waiting_dead_letters(
@@ -212,12 +215,17 @@ def waiting_dead_letters(
             raise _unreadable(dead_letter.offset, topic, str(error), entry) from error
         if (table_map.database, table_map.table) == (entry.database, entry.table):
             yield WaitingDeadLetter(dead_letter.offset, rows)
-    if not begun and not entry.is_paused:
-        raise UserError(
-            f"the first dead letter of {entry.name} that waits, {entry.key}, is no longer in {topic}; "
-            "'millrace reprocess' writes the row topics again",
-            ExitCode.DATA,
-        )
+    if not begun and entry.key:
+        raise _first_lost(entry, topic)
+
+
+def _first_lost(entry: QuarantinedTable, topic: str) -> UserError:
+    first = f"the first dead letter of {entry.name} that waits{entry.key and f', {entry.key},'}"
+    return UserError(
+        f"{first} is no longer in {topic}: rows of this table were deleted before they were published. "
+        "Nothing was redriven; 'millrace reprocess' writes the row topics again from the raw topic",
+        ExitCode.DATA,
+    )
 
 
 def _unreadable(offset: int, topic: str, reason: str, entry: QuarantinedTable) -> UserError:

@@ -407,6 +407,21 @@ def test_a_paused_table_without_rows_is_resumed():
     assert result.state.quarantined == ()
 
 
+@pytest.mark.parametrize("deleted", [1, 2])
+def test_a_paused_table_whose_dead_letters_were_deleted(deleted):
+    """Whether all of them are gone or only the first: nothing is redriven, and the table stays paused."""
+    made = log().begin().insert("a", (1, "")).commit()
+    result = world(made)
+    paused(result)
+    made.begin().insert("a", (2, "")).commit().begin().insert("a", (3, "")).commit()
+    result.run()
+    left = iter(list(dead_letters(result))[deleted:])
+    with pytest.raises(UserError, match="no longer in"):
+        redriven(result, left)
+    assert [entry.name for entry in result.state.quarantined] == ["shop.a"]
+    assert notes(result) == [("c", 1)]
+
+
 def test_a_table_that_is_not_quarantined() -> None:
     with pytest.raises(UserError) as caught:
         _chosen("shop", (), ["shop.t"])
