@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
+from millrace.cli import main
+from millrace.cli.job import JOBS
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.session import SparkSettings
 from tests.shared import PROJECT, load_script
@@ -134,15 +137,45 @@ def test_alerts_are_described_and_use_metrics_that_exist(generator: ModuleType) 
         assert used == set(re.findall(r"`([a-z_]+)`", described[alert])), alert
 
 
-def test_the_tests_that_show_a_defence_exist() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs" / "security.md").read_text()))
-    defined = {
+def defined_tests() -> set[str]:
+    """Names of all tests."""
+    return {
         name
         for file in (PROJECT / "tests").glob("**/*.py")
         for name in re.findall(r"(?m)^ *(?:async )?def (test_\w+)", file.read_text())
     }
+
+
+def test_the_tests_that_show_a_defence_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT / "docs" / "security.md").read_text()))
     assert named
-    assert named <= defined
+    assert named <= defined_tests()
+
+
+def verdicts() -> str:
+    """The section of docs/reliability.md on verdicts."""
+    page = (PROJECT / "docs" / "reliability.md").read_text()
+    return page.partition("## What each good verdict has compared\n")[2].partition("\n## ")[0]
+
+
+def test_every_good_verdict_has_a_test_that_makes_it_say_no() -> None:
+    rows = re.findall(r"(?m)^\| (?!verdict \||---)(.+) \|$", verdicts())
+    assert len(rows) > 20
+    defined = defined_tests()
+    for row in rows:
+        verdict, compared, missing, tests = row.split(" | ")
+        named = set(re.findall(r"`(test_\w+)`", tests))
+        assert compared, verdict
+        assert missing, verdict
+        assert named, verdict
+        assert named <= defined, (verdict, named - defined)
+
+
+def test_every_command_and_job_says_what_it_has_compared() -> None:
+    told = set(re.findall(r"`(?:millrace )?([a-z_]+)", verdicts()))
+    services = {"reader", "decoder", "rowmapper", "run"}  # which have a row of their own
+    context = click.Context(main)
+    assert {*main.list_commands(context), *JOBS} - services - {"job"} <= told
 
 
 def test_every_exit_code_is_described() -> None:
