@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+DEV := $(VENV)/.dev
 KERNEL := $(VENV)/.kernel
 PEERS := $(VENV)/.peers
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -11,10 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 define PINS_HEAD
-# The packages that are known to work together: what make installs. Written by "make pins"; which packages are
-# wanted at all is said in pyproject.toml.
+# The packages with which the demo runs, and the images are built. Written by `make pins`; pyproject.toml says which
+# packages are wanted at all.
 endef
-export PINS_HEAD
+define DEV_PINS_HEAD
+# What the tests and checks need besides requirements.txt. Written by `make pins`.
+--requirement requirements.txt
+endef
+export PINS_HEAD DEV_PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -33,65 +38,65 @@ demo: $(KERNEL) ## Run the whole pipeline here and check it; SOURCE=mysql://user
 	    $(if $(STAY),--stay) $(ARGS)
 
 # Two at a time for each core and one for each 4 GB of memory at the most, each with servers of its own.
-test: $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
+test: $(DEV) $(KERNEL) ## Run all tests; ARGS="-m 'not live'" and the like narrow them down, ARGS="-n 0" runs one at a time
 	@exec $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
-test-slow: $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
+test-slow: $(DEV) $(KERNEL) ## Run the tests that `make test` leaves out, since they take minutes and vary what others show
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow $(ARGS)
 
-check: $(KERNEL) ## What to run while working: style, types and unit tests, in some three minutes
+check: $(DEV) $(KERNEL) ## What to run while working: style, types and unit tests, in some three minutes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
 
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
-test-servers: $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
+test-servers: $(DEV) $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
 	@exec $(BIN)/python -m pytest tests/servers/pipeline.py -n 0 -rA $(ARGS)
 
-chaos: $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
+chaos: $(DEV) $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
-fuzz: $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
+fuzz: $(DEV) $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
-lint: $(READY) ## Check style, formatting and security rules
+lint: $(DEV) ## Check style, formatting and security rules
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive millrace services spark_jobs tools docs
 
-types: $(READY) ## Check types
+types: $(DEV) ## Check types
 	$(BIN)/mypy
 
-fmt: $(READY) ## Format the code and repair what can be repaired
+fmt: $(DEV) ## Format the code and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help" tells the options
+bench: $(DEV) $(KERNEL) ## Measure the codec, the stages and the pipeline; ARGS="--help" tells the options
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
-bench-latency: $(KERNEL) ## Measure how long a row takes from INSERT to a consumer; ARGS="--seconds 20" and the like
+bench-latency: $(DEV) $(KERNEL) ## Measure how long a row takes from INSERT to a consumer; ARGS="--seconds 20" and the like
 	@exec $(BIN)/python -m benchmarks.latency $(ARGS)
 
-bench-snapshot: $(KERNEL) ## Measure a snapshot of a large table beside Debezium's; ARGS="--rows 500000 --writes 300" and the like
+bench-snapshot: $(DEV) $(KERNEL) ## Measure a snapshot of a large table beside Debezium's; ARGS="--rows 500000 --writes 300" and the like
 	@exec $(BIN)/python -m benchmarks.snapshot $(ARGS)
 
-bench-jobs: $(KERNEL) ## Measure the Spark jobs over large topics; ARGS="--scale 0.3,0.1 --cores 2" and the like
+bench-jobs: $(DEV) $(KERNEL) ## Measure the Spark jobs over large topics; ARGS="--scale 0.3,0.1 --cores 2" and the like
 	@exec $(BIN)/python -m benchmarks.jobs $(ARGS)
 
 bench-peers: $(PEERS) ## Measure the pipeline beside Debezium in Kafka Connect; ARGS="--scale 0.05 --inputs A" and the like
 	@exec $(BIN)/python -m benchmarks.peers $(ARGS)
 
-memory: $(KERNEL) ## Measure the peak memory of the services on what is largest, in some minutes
+memory: $(DEV) $(KERNEL) ## Measure the peak memory of the services on what is largest, in some minutes
 	@exec $(BIN)/python -m benchmarks.memory $(ARGS)
 
 local: $(KERNEL) ## Start Kafka, a registry and MySQL here, until Ctrl-C
 	@exec $(BIN)/python -m millrace.cli local up --end-with-parent $(ARGS)
 
-generate: $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, enums
+generate: $(DEV) $(KERNEL) ## Write all generated files: tables of the documentation, the schema of events, enums
 	@$(BIN)/python tools/generate_event_types.py $(ARGS)
 	@$(BIN)/python docs/generate.py $(ARGS)
 
 # Of Python alone: coverage does not see into the kernel.
-coverage: $(KERNEL) ## Run the unit tests and print how much of each module they run
+coverage: $(DEV) $(KERNEL) ## Run the unit tests and print how much of each module they run
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS); tests=$$?; \
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$tests
@@ -103,23 +108,29 @@ kernel: $(READY) ## Build the compiled hot path; else this happens by itself whe
 spark-package: $(KERNEL) ## Build dist/millrace-spark.zip, which spark-submit --py-files carries to the workers
 	@$(BIN)/python tools/spark_package.py dist/millrace-spark.zip
 
-pins: ## Write requirements.txt again, with the newest packages that pyproject.toml allows
+pins: ## Write requirements.txt and requirements-dev.txt again, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
-	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,dev]'
-	@{ printf '%s\n' "$$PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc; } > .make/requirements.txt
-	@mv .make/requirements.txt requirements.txt
+	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,kernel]'
+	@.make/pins/bin/pip freeze --exclude millrace-cdc > .make/run.txt
+	@.make/pins/bin/pip install --progress-bar off --constraint .make/run.txt '.[dev]'
+	@{ printf '%s\n' "$$PINS_HEAD"; cat .make/run.txt; } > requirements.txt
+	@{ printf '%s\n' "$$DEV_PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc | grep -vxF -f .make/run.txt; } > requirements-dev.txt
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)
 	rm -rf $(VENV) .make build dist reports .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f millrace/kernel/*.so
 
 # Installed again whenever the pins change. The project itself is installed in place, without looking for packages.
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt pyproject.toml tools/install.py
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Millrace needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	@echo "installing the Python packages of requirements.txt into $(VENV)"
-	@$(BIN)/python -m pip install --requirement requirements.txt
+	@$(BIN)/python tools/install.py requirements.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What only tests and checks need; the demo does without.
+$(DEV): $(READY) requirements-dev.txt
+	@$(BIN)/python tools/install.py requirements-dev.txt
 	@touch $@
 
 # Without a C compiler this says so, and the reference codec does the work.
