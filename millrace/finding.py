@@ -2,7 +2,7 @@
 
 A check is a function that takes what it looks at and yields what it found, as :class:`Outcome`: nothing where
 it does not apply. Its name is the name of the line. A check that cannot look (a privilege is missing, a link
-is lost) raises; the line then says so, and the other checks continue.
+is lost) raises; its line is then "unchecked", and the other checks continue.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,11 +16,20 @@ T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """How bad it is: errors keep a service from working or lose data, warnings cost something."""
+    """How bad it is: errors keep a service from working or lose data, warnings cost something.
+
+    ``UNCHECKED`` says that nothing is known.
+    """
 
     OK = "ok"
     WARNING = "warning"
     ERROR = "error"
+    UNCHECKED = "unchecked"
+
+    @property
+    def fails(self) -> bool:
+        """Whether a command that checks must not end with 0."""
+        return self in {Level.ERROR, Level.UNCHECKED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,11 @@ def error(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
     return Outcome(Level.ERROR, text, advice, tuple(items))
 
 
+def unchecked(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+    """Say that it is not known, and why."""
+    return Outcome(Level.UNCHECKED, text, advice, tuple(items))
+
+
 def listed(names: Sequence[str]) -> str:
     """Name the first few, and say how many more there are."""
     shown = ", ".join(names[:_LISTED])
@@ -69,11 +83,11 @@ def examine(
     checks: Iterable[Callable[[T], Iterator[Outcome]]],
     failures: type[Exception] | tuple[type[Exception], ...],
 ) -> Iterator[Finding]:
-    """Run ``checks`` on ``subject``; one that raises one of ``failures`` gives a warning with its words."""
+    """Run ``checks`` on ``subject``; one that raises one of ``failures`` is unchecked, for that reason."""
     for check in checks:
         try:
             outcomes = list(check(subject))
         except failures as failure:
-            outcomes = [warning(f"cannot be checked: {failure}", "see there, then run this again")]
+            outcomes = [unchecked(str(failure), "mend that, then run this again")]
         for outcome in outcomes:
             yield Finding(place, check.__name__, outcome)

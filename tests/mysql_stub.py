@@ -40,6 +40,11 @@ class StubConnection:
         value = self.variables.get(name)
         return None if value is None else int(value)
 
+    @property
+    def account(self) -> str:
+        user, _, host = self.row("SELECT CURRENT_USER").text("user").rpartition("@")
+        return f"'{user}'@'{host}'"
+
     def query(self, sql: str, values: Sequence[Any] = (), *, doing: str = "") -> list[Row]:
         for start, rows in self.answers.items():
             if " ".join(sql.split()).startswith(start):

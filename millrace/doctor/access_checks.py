@@ -77,7 +77,7 @@ def privileges(server: Server) -> Iterator[Outcome]:
     """Look for REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
     found = privileges_of(server.connection)
     everywhere, anywhere = found.everywhere, found.anywhere
-    user = _user(server)
+    user = server.connection.account
     if ALL & everywhere:
         yield ok(f"{user} has all privileges")
         return
@@ -129,7 +129,7 @@ def replicas(server: Server) -> Iterator[Outcome]:
         privilege = "REPLICATION MASTER ADMIN" if server.is_mariadb else "REPLICATION SLAVE"
         yield warning(
             f"cannot be listed, so that another replica may have server id {server.server_id}: {refusal}",
-            f"GRANT {privilege} ON *.* TO {_user(server)}, or look yourself",
+            f"GRANT {privilege} ON *.* TO {server.connection.account}, or look yourself",
         )
         return
     if server.server_id not in hosts:
@@ -157,12 +157,6 @@ def clock(server: Server) -> Iterator[Outcome]:
         )
     else:
         yield ok("the same as ours")
-
-
-def _user(server: Server) -> str:
-    row = server.connection.row("SELECT CURRENT_USER() AS user", doing="ask who we are")
-    name, _, host = row.text("user").rpartition("@")
-    return f"'{name}'@'{host}'"
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:

@@ -154,11 +154,10 @@ def gtids(server: Server) -> Iterator[Outcome]:
             yield warning(
                 "gtid_strict_mode is OFF: a server may log GTIDs out of order, and a fail-over may then skip "
                 "some",
-                advice_to_set("gtid_strict_mode", "ON"),
+                "docs/operations.md#strict-gtids says when it can be turned on",
             )
         return
     mode = server.variables.get("gtid_mode")
-    consistency = server.variables.get("enforce_gtid_consistency", "OFF")
     if mode is None:
         yield warning(
             "this version has no GTIDs: the reader cannot switch to another server",
@@ -166,12 +165,6 @@ def gtids(server: Server) -> Iterator[Outcome]:
         )
     elif mode != "ON":
         yield from checks.gtid_mode(server.variables)
-    elif consistency not in {"ON", "1"}:
-        yield warning(
-            f"enforce_gtid_consistency is {consistency}: statements may be logged that GTIDs cannot hold "
-            "together",
-            advice_to_set("enforce_gtid_consistency", "ON"),
-        )
     else:
         yield ok(f"gtid_mode {mode}")
 
@@ -187,7 +180,7 @@ def durability(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"{' and '.join(loose)}: when its machine crashes, the server may lose changes that are in the "
             "topics already, and its log then is another one",
-            "set both to 1, in the configuration too",
+            "; ".join(advice_to_set(name.partition("=")[0], "1") for name in loose),
         )
     else:
         yield ok("each commit is on disk before it is read")
@@ -256,14 +249,21 @@ def reader_position(server: Server) -> Iterator[Outcome]:
 
 
 def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
-    """Look whether what is to be read from a file on has GTIDs, where the server sends nothing else."""
+    """Look whether what is to be read from a file on has GTIDs: with gtid_mode=ON nothing else is sent."""
     names = [log.name for log in server.logs]
-    if server.is_mariadb or server.variables.get("gtid_mode") != "ON" or log_file not in names:
+    mode = server.variables.get("gtid_mode")
+    if server.is_mariadb or mode not in {"ON", "ON_PERMISSIVE"} or log_file not in names:
         return ok(text)
     index = first_with_gtids(server.connection, server.logs)
     if names.index(log_file) >= index:
         return ok(text)
     first = f"{names[index]}:4" if index < len(names) else "latest"
+    if mode == "ON_PERMISSIVE":
+        return warning(
+            f"{text}, and the logs before {first} hold transactions without GTIDs",
+            "let the reader pass them before you set gtid_mode=ON, with which the server sends them to no "
+            "replica",
+        )
     return error(
         f"{text}, and the logs before {first} hold transactions without GTIDs, which a server with "
         "gtid_mode=ON sends to no replica",

@@ -10,8 +10,8 @@ import click
 from millrace.finding import Finding, Level
 from millrace.text import printable, printable_json
 
-_COLOURS: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
-_LEVEL_WIDTH: Final = 7
+_COLOURS: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red", Level.UNCHECKED: "red"}
+_LEVEL_WIDTH: Final = 9
 _INDENT: Final = 2 + _LEVEL_WIDTH + 2
 
 
@@ -40,13 +40,14 @@ def as_lines(found: Iterable[Finding], width: int) -> Iterable[str]:
 
 
 def as_json(found: Iterable[Finding]) -> str:
-    """Give one object: all findings, and how many of them are errors and warnings."""
+    """Return one object: all findings, and how many of them are errors, warnings and unchecked."""
     listed = list(found)
-    errors, warnings = _count(listed)
+    errors, warnings, unchecked = _count(listed)
     text = json.dumps(
         {
             "errors": errors,
             "warnings": warnings,
+            "unchecked": unchecked,
             "findings": [
                 {
                     "place": finding.place,
@@ -66,16 +67,19 @@ def as_json(found: Iterable[Finding]) -> str:
 
 
 def summary(found: Iterable[Finding]) -> str:
-    """Say how many errors and warnings there are."""
-    errors, warnings = _count(list(found))
+    """Say how many errors and warnings there are, and how many checks could not be made."""
+    errors, warnings, unchecked = _count(list(found))
     words = [_number(errors, "error"), _number(warnings, "warning")]
-    return click.style(", ".join(words), fg="red" if errors else "yellow" if warnings else "green", bold=True)
+    if unchecked:
+        words.append(f"{_number(unchecked, 'check')} could not be made")
+    colour = "red" if errors or unchecked else "yellow" if warnings else "green"
+    return click.style(", ".join(words), fg=colour, bold=True)
 
 
 def _number(count: int, what: str) -> str:
     return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
 
 
-def _count(found: list[Finding]) -> tuple[int, int]:
+def _count(found: list[Finding]) -> tuple[int, int, int]:
     levels = [finding.outcome.level for finding in found]
-    return levels.count(Level.ERROR), levels.count(Level.WARNING)
+    return levels.count(Level.ERROR), levels.count(Level.WARNING), levels.count(Level.UNCHECKED)

@@ -24,7 +24,7 @@ def tables(server: Server) -> Iterator[Outcome]:
     else:
         yield warning(
             "no table can be seen: there are none yet, or our user may not SELECT from them",
-            "GRANT SELECT ON *.* TO our user",
+            f"GRANT SELECT ON *.* TO {server.connection.account}",
         )
 
 
@@ -35,7 +35,8 @@ def tables_without_key(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"{len(names)} tables have neither a primary key nor a unique one without NULL, so that their "
             f"records have no key, cannot be compacted, and equal rows cannot be told apart: {listed(names)}",
-            "give them a primary key",
+            "give them a primary key, which applications must be ready for: "
+            "docs/operations.md#give-a-table-a-primary-key",
             names,
         )
     elif server.tables:
@@ -103,7 +104,7 @@ def engines(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"{len(names)} tables have an engine without transactions: a rollback does not undo their "
             f"changes, and after a crash table and log may differ: {listed(names)}",
-            "ALTER TABLE … ENGINE=InnoDB",
+            "ALTER TABLE … ENGINE=InnoDB, which makes writers of the table wait while it runs",
             names,
         )
     elif server.tables:

@@ -110,8 +110,8 @@ def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
     if mode not in {None, "ON"}:
         yield warning(
             f"gtid_mode is {mode}: the reader cannot switch to another server, or past a reset of this one",
-            "SET GLOBAL enforce_gtid_consistency=ON, then gtid_mode OFF_PERMISSIVE, ON_PERMISSIVE and ON, "
-            "and the same in the configuration",
+            "turn it on in steps, some of which the application must be ready for: "
+            "docs/operations.md#turn-on-gtids",
         )
 
 

@@ -7,14 +7,21 @@ in time, in size and in number of rows, and a row that lacks a column is an erro
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from typing import Any, Final, Self
 
 import pymysql
 
 from millrace.mysql.address import MysqlAddress, SslMode
-from millrace.mysql.errors import CONNECT, LinkLostError, ProtocolError, SourceError, from_server
+from millrace.mysql.errors import (
+    CONNECT,
+    LinkLostError,
+    ProtocolError,
+    SourceError,
+    from_server,
+    is_denied,
+)
 from millrace.mysql.login import LARGEST_PACKET, Client, TakePackets, tls_context
 from millrace.mysql.wire import Wire
 from millrace.text import shortened
@@ -231,6 +238,13 @@ class MysqlConnection:
         finally:
             client.silence_s, client.largest_packet = before
 
+    @property
+    def account(self) -> str:
+        """The account that the server takes us for, as a GRANT names it: ``'user'@'host'``."""
+        row = self.row("SELECT CURRENT_USER() AS account", doing="ask who we are")
+        user, _, host = row.text("account").rpartition("@")
+        return f"{self.quoted(user)}@{self.quoted(host)}"
+
     def quoted(self, text: str) -> str:
         """Write a text as a literal of SQL."""
         return str(self._client.escape(text))
@@ -302,9 +316,13 @@ class MysqlConnection:
         if not isinstance(code, int) or not code:
             # PyMySQL itself: packets out of order, a step of the login that nobody knows.
             return self._malformed(doing)
-        return from_server(
-            code & 0xFFFF, str(text), server=str(self.address), user=self.address.user, doing=doing
-        )
+        code &= 0xFFFF
+        account = ""
+        if is_denied(code, doing):
+            with suppress(SourceError):
+                account = self.account
+        server, user = str(self.address), self.address.user
+        return from_server(code, str(text), server=server, user=user, doing=doing, account=account)
 
     def _malformed(self, doing: str) -> ProtocolError:
         return ProtocolError(

@@ -19,6 +19,8 @@
 decides. :func:`from_server` turns an error packet of the server into one of these.
 """
 
+import re
+
 from millrace.text import printable, shortened
 
 
@@ -215,22 +217,39 @@ _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
 }
 
 
-def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> SourceError:
+_OF_THE_READER = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"
+_PRIVILEGES = re.compile(r"\(AT LEAST ONE OF\) THE ([A-Z_ ,]+) PRIVILEGE")
+_NOT_ON_TABLES = (1142, 1143)
+_NOT_ALLOWED = 1227
+_NOT_ALLOWED_ONCE_IN = (1044, 1045)
+"""While logging in they say that user, password or database is wrong."""
+
+
+def is_denied(code: int, doing: str) -> bool:
+    """Tell whether an error of the server's says that our account lacks a privilege."""
+    return code in (*_NOT_ON_TABLES, _NOT_ALLOWED) or (doing != CONNECT and code in _NOT_ALLOWED_ONCE_IN)
+
+
+def from_server(
+    code: int, text: str, *, server: str, user: str, doing: str, account: str = ""
+) -> SourceError:
     """Return the error that says in words what the server's error ``code`` with ``text`` means.
 
-    ``server`` is "host:port", ``user`` the account in use, ``doing`` what we were about ("connect", "dump").
-    The server's own text is always part of the message.
+    ``server`` is "host:port", ``user`` the name that we log in with, ``account`` the account that the server
+    takes us for (``'user'@'host'``), ``doing`` what we were about ("connect", "dump"). The server's own text
+    is always part of the message.
     """
+    account = account or f"'{user}'@'%'"
     said = f"(error {code}: {shortened(printable(text.rstrip('. ')), _LONGEST_TEXT)})"
-    if code in (1142, 1143):
+    if code in _NOT_ON_TABLES:
         # The text names the table, and the address that we come from.
         return RefusedError(
-            f"{server}: user {user!r} lacks SELECT to {doing}; run GRANT SELECT ON *.* TO '{user}'@'%', or "
+            f"{server}: user {user!r} lacks SELECT to {doing}; run GRANT SELECT ON *.* TO {account}, or "
             f"on the tables that are wanted {said}"
         )
-    if code == 1227 or (code in (1044, 1045) and doing != CONNECT):
+    if is_denied(code, doing):
         return RefusedError(
-            f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, user)} {said}"
+            f"{server}: user {user!r} lacks a privilege to {doing}; run {grant_for(text, account)} {said}"
         )
     if code == 1236:
         lower = text.lower()
@@ -248,20 +267,13 @@ def from_server(code: int, text: str, *, server: str, user: str, doing: str) -> 
     return RefusedError(f"{server}: cannot {doing} as {user!r} {said}")
 
 
-def grant_for(text: str, user: str) -> str:
-    """Return the GRANT statement that gives ``user`` the privilege which the server's ``text`` asks for.
+def grant_for(text: str, account: str) -> str:
+    """Return the GRANT statement that gives ``account`` the privilege which the server's ``text`` asks for.
 
     Servers name one or several that would do, as in "you need (at least one of) the SUPER, REPLICATION CLIENT
     privilege(s)"; SUPER is never what we propose.
     """
-    upper = text.upper()
-    for privilege in (
-        "REPLICATION SLAVE",
-        "REPLICATION CLIENT",
-        "BINLOG MONITOR",
-        "REPLICATION MASTER ADMIN",
-        "RELOAD",
-    ):
-        if privilege in upper:
-            return f"GRANT {privilege} ON *.* TO '{user}'@'%'"
-    return f"GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO '{user}'@'%'"
+    named = _PRIVILEGES.search(text.upper())
+    found = [] if named is None else [one.strip() for one in named[1].split(",")]
+    privilege = next((one for one in found if one != "SUPER"), None)
+    return f"GRANT {privilege or _OF_THE_READER} ON *.* TO {account}"

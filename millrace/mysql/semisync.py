@@ -99,7 +99,10 @@ class _Server:
 def _findings(server: _Server) -> Iterator[Outcome]:
     name, value = server.one_of("enabled")
     if value != "ON":
-        yield error(f"{name} is {value}: no commit waits", advice_to_set(name, "ON"))
+        yield error(
+            f"{name} is {value}: no commit waits",
+            f"once the reader is connected, as docs/semi-sync.md says: {advice_to_set(name, 'ON')}",
+        )
         return
     yield ok(f"{name} is ON")
     yield _wait_point(server)

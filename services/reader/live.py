@@ -602,8 +602,7 @@ class LiveSource:
         self._catalog = written
         _LOG.info("catalogue read", tables=len(definitions))
         if definitions.databases() <= {"mysql"}:
-            user = self._settings.mysql.user
-            _LOG.warning("no tables can be seen", advice=f"run GRANT SELECT ON *.* TO '{user}'@'%'")
+            _LOG.warning("no tables can be seen", advice="run the GRANT that millrace doctor prints")
 
     def _write_definitions(self, reading: CatalogReading, found: "Alterations | None" = None) -> None:
         """Write definitions, each with the place up to which it may have been another.

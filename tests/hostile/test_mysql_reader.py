@@ -1,5 +1,6 @@
 """The reader and a server that misbehaves: it ends with one line and code 3, or as soon as it is told to."""
 
+import json
 import ssl
 import struct
 from collections.abc import Callable
@@ -188,4 +189,15 @@ def test_doctor_says_it_in_a_line(kafka: Kafka, source_name: str) -> None:
     assert "cannot connect: what it sends is not what MySQL's protocol has there" in done.output
     assert "it sends a packet that is too large, in answer to: list the binary logs" in done.output
     assert "\nKafka\n" in done.output, done
+    done.is_well()
+
+
+def test_what_doctor_could_not_check_is_not_well(kafka: Kafka, source_name: str) -> None:
+    with MysqlServer(binary_logs=lambda self, peer: self.flood(peer)) as server:
+        done = run("-m", "millrace.cli", "doctor", "--json", settings=settings(kafka, source_name, server))
+    assert (done.code, done.errors) == (1, ""), done
+    report = json.loads(done.output)
+    unchecked = {found["check"] for found in report["findings"] if found["level"] == "unchecked"}
+    assert {"log_bin", "reader_position"} <= unchecked
+    assert report["unchecked"] == len([one for one in report["findings"] if one["level"] == "unchecked"])
     done.is_well()

@@ -226,15 +226,17 @@ SERVERS = [
     *of(
         log_checks.gtids,
         (server(mariadb=True, gtid_strict_mode="ON"), "ok: of MariaDB, strict"),
-        (server(mariadb=True, gtid_strict_mode="OFF"), "warning: …is OFF:… → SET…_mode=ON…"),
+        (
+            server(mariadb=True, gtid_strict_mode="OFF"),
+            "warning: …is OFF:… → docs/operations.md#strict-gtids…",
+        ),
         (server(), "warning: this version has no GTIDs:… → upgrade to MySQL 5.6 or later"),
-        (server(gtid_mode="ON", enforce_gtid_consistency="WARN"), "warning: …is WARN:… → …=ON…"),
     ),
     *of(
         log_checks.durability,
         (
             server(sync_binlog="0", innodb_flush_log_at_trx_commit="2"),
-            "warning: sync_binlog=0 and innodb_flush_log_at_trx_commit=2:… → set both to 1…",
+            "warning: sync_binlog=0 and innodb_flush_log_at_trx_commit=2:… → SET…log=1…_commit=1…",
         ),
         (server(), "ok: each commit is on disk before it is read"),
     ),
@@ -311,7 +313,7 @@ SERVERS = [
     ),
     *of(
         table_checks.tables,
-        (server(tables=[]), "warning: no table can be seen:… → GRANT SELECT ON *.* TO our user"),
+        (server(tables=[]), "warning: no table can be seen:… → GRANT SELECT ON *.* TO 'u'@'%'"),
     ),
     *of(
         table_checks.tables_without_key,
@@ -392,7 +394,7 @@ CLUSTERS = [
         kafka_checks.brokers,
         (
             cluster(refusals=("settings of 1: no",)),
-            "warning: 3;… settings of 1: no → allow DescribeConfigs… [settings of 1: no]",
+            "unchecked: 3;… settings of 1: no → allow DescribeConfigs… [settings of 1: no]",
         ),
     ),
     *of(kafka_checks.kafka_version, (cluster(), "error: Kafka is older than 3.6:… → upgrade the brokers")),
