@@ -7,16 +7,13 @@ from typing import Final
 from millrace.doctor.server import Server
 from millrace.finding import Outcome, error, ok, warning
 from millrace.mysql.errors import RefusedError
+from millrace.mysql.login import VERIFY_TLS
 from millrace.mysql.privileges import ALL
 from millrace.mysql.privileges import privileges as privileges_of
 
 _KNOWN: Final = {"MariaDB": ((10, 2), (11, 8)), "MySQL": ((5, 5), (9, 7))}
 """First and last version whose logs and dumps we know."""
 
-_VERIFY: Final = (
-    "set MILLRACE_MYSQL_SSL_CA to the file of the CA that signed the server's certificate, and set up TLS on "
-    "the server if it has none"
-)
 _MAY_ASK_FOR_PASSWORD: Final = {"caching_sha2_password", "sha256_password"}
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 _CLOCK_S: Final = 60
@@ -50,10 +47,12 @@ def encryption(server: Server) -> Iterator[Outcome]:
     if not cipher and near:
         yield ok("none, on this machine")
     elif not cipher:
-        yield warning("the connection is not encrypted: passwords and rows can be read on the way", _VERIFY)
+        yield warning(
+            "the connection is not encrypted: passwords and rows can be read on the way", VERIFY_TLS
+        )
     elif not connection.verified and not near:
         yield warning(
-            f"{cipher}, but the server's certificate is not verified: it may be an impostor's", _VERIFY
+            f"{cipher}, but the server's certificate is not verified: it may be an impostor's", VERIFY_TLS
         )
     else:
         yield ok(cipher)
@@ -67,7 +66,7 @@ def login(server: Server) -> Iterator[Outcome]:
         yield warning(
             f"{method}: it went by what the server remembers; once it has restarted it asks for the password "
             "itself, which is not sent where nobody can tell whose server it is",
-            f"{_VERIFY}; see docs/security.md for other ways",
+            f"{VERIFY_TLS}; see docs/security.md for other ways",
         )
     else:
         yield ok(method)

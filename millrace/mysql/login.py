@@ -68,10 +68,12 @@ _OUTDATED: Final = (
     "an outdated method that gives the password away; give the user another one: "
     "ALTER USER … IDENTIFIED WITH caching_sha2_password BY '…'"
 )
-_VERIFY: Final = (
-    "set MILLRACE_MYSQL_SSL_CA to the file of the CA that signed the server's certificate, so that TLS is "
-    "used and verified"
+VERIFY_TLS: Final = (
+    "set MILLRACE_MYSQL_SSL_CA to the file of the CA that signed the server's certificate; for a certificate "
+    "that a MySQL made itself, that is ca.pem in its data folder, and MILLRACE_MYSQL_SSL_MODE=VERIFY_CA is "
+    "needed too, since it names no host"
 )
+"""How TLS comes to be used and verified."""
 
 
 # What a replica, and a login of its own, need of PyMySQL has no types.
@@ -385,7 +387,7 @@ def _password(client: Client, method: str, key_request: bytes) -> bytes:
     if password and not client.may_give_password:
         raise RefusedError(
             f"{address}: the server asks for the password itself ({method}), "
-            f"{_way(client)}: {_VERIFY}; "
+            f"{_way(client)}: {VERIFY_TLS}; "
             "see docs/security.md for other ways (MILLRACE_MYSQL_SERVER_PUBLIC_KEY_PATH, "
             "_GET_SERVER_PUBLIC_KEY)"
         )
@@ -440,7 +442,7 @@ def _only_verified(client: Client, method: str) -> None:
     if not client.verified:
         raise RefusedError(
             f"{client.address}: the server asks for the password in clear ({method}), {_way(client)}: "
-            f"{_VERIFY}; or give the user {client.address.user!r} another authentication plugin"
+            f"{VERIFY_TLS}; or give the user {client.address.user!r} another authentication plugin"
         )
 
 
