@@ -30,10 +30,25 @@ def helm_template(
     if shutil.which("helm"):
         command = ["helm", "template", release, str(chart), "--namespace", namespace, "--values", "-"]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return _ask_library(str(chart), release, namespace, text)
+
+
+def helm_lint(values: Any, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``helm lint --strict`` on a copy of the chart in ``folder`` that has ``values`` as defaults."""
+    chart = Path(shutil.copytree(CHART, folder / CHART.name))
+    defaults = yaml.safe_load((chart / "values.yaml").read_text())
+    (chart / "values.yaml").write_text(json.dumps(merged(defaults, values)))
+    if shutil.which("helm"):
+        command = ["helm", "lint", "--strict", str(chart)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    return _ask_library(str(chart))
+
+
+def _ask_library(*request: str) -> subprocess.CompletedProcess[str]:
     library = _library()
     assert library.stdin is not None
     assert library.stdout is not None
-    library.stdin.write(json.dumps((release, str(chart), namespace, text)) + "\n")
+    library.stdin.write(json.dumps(request) + "\n")
     library.stdin.flush()
     return subprocess.CompletedProcess((), *json.loads(library.stdout.readline()))
 

@@ -1,10 +1,10 @@
-"""``python library.py LIBRARY``: ``helm template`` with Helm's code as a library, which takes long to load.
+"""``python library.py LIBRARY``: ``helm template`` and ``helm lint`` by Helm as a library.
 
-A line of standard input is a JSON array of a release, the folder of a chart, a namespace, and values as
-text; the line that answers it is one of an exit code, the output and what is wrong. The library is that of
-the Maven artifact ``com.marcnuri.helm-java``; the functions and structures are those of the header beside
-it. It runs in a process of its own, since the runtime of Go takes over the signals of the one that loads
-it.
+A line of standard input is a JSON array: the folder of a chart to lint, or in addition a release, a namespace
+and values as text, to render it. The line that answers it is one of an exit code, the output and what is
+wrong. The library is that of the Maven artifact ``com.marcnuri.helm-java``; the functions and structures are
+those of the header beside it. It runs in a process of its own, since the runtime of Go takes over the signals
+of the one that loads it.
 """
 
 import ctypes
@@ -44,6 +44,12 @@ class Options(ctypes.Structure):
     )
 
 
+class LintOptions(ctypes.Structure):
+    """``struct LintOptions``."""
+
+    _fields_ = (("path", Text), ("strict", Switch), ("quiet", Switch))
+
+
 class Result(ctypes.Structure):
     """``Result``."""
 
@@ -52,23 +58,32 @@ class Result(ctypes.Structure):
 
 def main(library: str) -> None:
     helm = ctypes.CDLL(library)
-    helm.Template.restype = Result
+    helm.Template.restype = helm.Lint.restype = Result
     for line in sys.stdin:
-        release, chart, namespace, values = (text.encode() for text in json.loads(line))
-        with NamedTemporaryFile() as file:
-            file.write(values)
-            file.flush()
-            options = Options(
-                name=release,
-                chart=chart,
-                namespace=namespace,
-                kubeVersion=KUBERNETES,
-                valuesFiles=file.name.encode(),
-            )
-            result = helm.Template(ctypes.byref(options))
-        answer = int(bool(result.err)), (result.out or b"").decode(), (result.err or b"").decode()
+        chart, *others = (text.encode() for text in json.loads(line))
+        result = template(helm, chart, *others) if others else lint(helm, chart)
+        failed = bool(result.err) or (result.out or b"").endswith(b"Failed: true")
+        answer = int(failed), (result.out or b"").decode(), (result.err or b"").decode()
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def lint(helm: ctypes.CDLL, chart: bytes) -> Result:
+    return helm.Lint(ctypes.byref(LintOptions(path=chart, strict=1)))
+
+
+def template(helm: ctypes.CDLL, chart: bytes, release: bytes, namespace: bytes, values: bytes) -> Result:
+    with NamedTemporaryFile() as file:
+        file.write(values)
+        file.flush()
+        options = Options(
+            name=release,
+            chart=chart,
+            namespace=namespace,
+            kubeVersion=KUBERNETES,
+            valuesFiles=file.name.encode(),
+        )
+        return helm.Template(ctypes.byref(options))
 
 
 if __name__ == "__main__":

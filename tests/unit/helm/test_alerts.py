@@ -1,17 +1,33 @@
 """The alerts of the chart, given to a real Prometheus' rules engine with series as they come and go."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.debian import unpacked
+
 from .chart import MINIMAL, merged, render
 
-pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH")
+
+@pytest.fixture(scope="module", autouse=True)
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The program on PATH, else that of Debian's package of Prometheus."""
+    with pytest.MonkeyPatch.context() as environment:
+        if shutil.which("promtool") is None:
+            root = unpacked(tmp_path_factory.mktemp("debian") / "prometheus", "prometheus")
+            if root is None:
+                pytest.skip("promtool is not on PATH, and apt-get cannot fetch Debian's prometheus")
+            environment.setenv("PATH", str(root / "usr" / "bin"), prepend=os.pathsep)
+        yield
+
 
 OURS = {"namespace": "default", "job": "try-millrace-metrics", "source": "shop"}
 SERVICES = ("reader", "decoder", "rowmapper")
@@ -57,6 +73,13 @@ def without(found: list[Series], name: str, component: str) -> list[Series]:
     return [one for one in found if not (one["series"].startswith(name) and component in one["series"])]
 
 
+@cache
+def check(rules: str, folder: Path) -> None:
+    """Have promtool check the syntax of rules."""
+    (folder / "checked.json").write_text(rules)
+    subprocess.run(["promtool", "check", "rules", "--lint-fatal", "checked.json"], cwd=folder, check=True)
+
+
 def fired(folder: Path, inputs: list[Series], minute: int, *changes: dict[str, Any]) -> list[tuple[str, ...]]:
     """Which alerts fire after so many minutes: each with its severity and what tells it apart.
 
@@ -64,11 +87,12 @@ def fired(folder: Path, inputs: list[Series], minute: int, *changes: dict[str, A
     """
     groups = rules(*changes)
     names = sorted({rule["alert"] for group in groups for rule in group["rules"]})
-    (folder / "rules.json").write_text(json.dumps({"groups": groups}))
+    text = json.dumps({"groups": groups})
+    check(text, folder.parent)
+    (folder / "rules.json").write_text(text)
     at = [{"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in names]
     test = {"interval": "1m", "input_series": inputs, "alert_rule_test": at}
     (folder / "tests.json").write_text(json.dumps({"rule_files": ["rules.json"], "tests": [test]}))
-    subprocess.run(["promtool", "check", "rules", "--lint-fatal", "rules.json"], cwd=folder, check=True)
     done = subprocess.run(
         ["promtool", "test", "rules", "tests.json"], cwd=folder, capture_output=True, text=True, check=False
     )
