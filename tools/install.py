@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a script, no package
 """Installs the packages of a requirements file with pip, and shows its progress on one line.
 
-Python compiles a module when it first imports it, so pip need not compile all of them. What pip prints is shown
-if it fails.
+Python compiles a module when it first imports it, so pip need not compile all of them. What pip prints is
+shown if it fails.
 """
 
 import re
@@ -21,8 +21,9 @@ def install(requirements: Path) -> int:
     names = pinned(requirements)
     sys.stdout.write(f"installing the {len(names)} packages of {requirements}\n")
     sys.stdout.flush()
+    command = [*pip, "--requirement", str(requirements)]
     with subprocess.Popen(  # noqa: S603 - our own arguments
-        [*pip, "--requirement", str(requirements)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         log = show(process.stdout, len(names))
