@@ -279,8 +279,8 @@ class QuarantinedTable:
     """A table whose rows wait in the dead letter topic, from the event ``key`` on.
 
     ``error`` and ``error_class`` are those of that event's dead letter. ``dead_letter`` and ``progress`` say
-    how far its dead letters were redriven, where that was begun. A table that was paused waits from the offset
-    ``dead_letter`` on; ``key`` is that of its first dead letter since, and empty before there is one.
+    how far its dead letters were redriven, where that was begun. A table that was paused waits from the
+    offset ``dead_letter`` on; ``key`` is that of its first dead letter since, and empty before there is one.
     """
 
     database: str
