@@ -20,7 +20,7 @@ from millrace.cli.frame import (
     topic_options,
 )
 from millrace.contract import SourcePosition
-from millrace.ddl import Unknown
+from millrace.ddl import MISSING, Unknown
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog, Found
@@ -59,6 +59,9 @@ def show(*, table: str, at: str | None, json_output: bool) -> None:
     with errors_in_words():
         found = _find(_history(), table, at)
         state = None if found is None else found.definition
+        if not isinstance(state, TableDefinition) and (json_output or not isinstance(state, Unknown)):
+            code = ExitCode.DATA if isinstance(state, Unknown) else ExitCode.SETTINGS
+            raise UserError(f"{table}, as of {at or 'now'}: {' '.join(lines_of(found))}", code)
         if json_output and isinstance(state, TableDefinition):
             click.echo(printable_json(json.dumps(state.to_dict(), ensure_ascii=False)))
         else:
@@ -78,7 +81,12 @@ def diff(*, table: str, before: str, after: str | None) -> None:
     configure_logging("CRITICAL")
     with errors_in_words():
         known = _history()
-        one, other = (list(lines_of(_find(known, table, place))) for place in (before, after))
+        found = [_find(known, table, place) for place in (before, after)]
+        if all(one is None or one.definition is MISSING for one in found):
+            raise UserError(
+                f"the schema history has no table {table} at {before} or {after or 'now'}", ExitCode.SETTINGS
+            )
+        one, other = (list(lines_of(each)) for each in found)
         lines = difflib.unified_diff(one, other, before, after or "now", lineterm="", n=1)
         click.echo(printable("\n".join(lines), lines=True) or "no difference")
 

@@ -21,6 +21,8 @@ from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import ensure_topics
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 from services.decoder import rebuild as decoder
@@ -54,7 +56,11 @@ def show(*, service: str) -> None:
         settings = command_settings(ServiceSettings)
         check_topics(settings, settings.names.state)
         found = decoded_state(settings.kafka, settings.source, service, _KINDS[service])
-        click.echo(json.dumps(None if found is None else asdict(found), default=_spelled, indent=2))
+        if found is None:
+            raise UserError(
+                f"the {service} of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS
+            )
+        click.echo(json.dumps(asdict(found), default=_spelled, indent=2))
 
 
 def _spelled(value: object) -> object:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 
@@ -13,6 +13,8 @@ import click
 from millrace.avro.registry import SchemaStore
 from millrace.cli.frame import config_option, errors_in_words
 from millrace.kafka.schema_topic import open_schemas
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import load_settings
 from millrace.status.collect import SourceStatus, StatusSettings, collect, sources
@@ -54,8 +56,20 @@ def status(*, names: tuple[str, ...], json_output: bool, watch: bool, interval: 
                 found = [collect(settings, name, schemas(name)) for name in names or sources(settings)]
                 _print(found, json_output=json_output, clear=watch and sys.stdout.isatty())
                 if not watch:
+                    _check_known(settings, found)
                     break
                 time.sleep(interval)
+
+
+def _check_known(settings: StatusSettings, found: Sequence[SourceStatus]) -> None:
+    """Raise UserError for sources of which no service has run."""
+    unknown = [one.source for one in found if not one.services]
+    if unknown:
+        raise UserError(
+            f"no service of {', '.join(unknown)} has run at {settings.kafka.bootstrap_servers}: check the "
+            "name of the source",
+            ExitCode.KAFKA,
+        )
 
 
 def _print(found: list[SourceStatus], *, json_output: bool, clear: bool) -> None:

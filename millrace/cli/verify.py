@@ -163,8 +163,9 @@ def _address(settings: _Settings | _RowsSettings, log: str | None) -> MysqlAddre
 def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: float) -> None:
     """Compare row topics with SELECT *, and say by key and column where the first difference is.
 
-    Without a name all tables are compared that have a topic. The server may be written to meanwhile: the
-    tables are read in one consistent snapshot, and the topics folded up to its place in the log.
+    Without a name all tables are compared that the user may SELECT; rows of one without a topic are missing.
+    What is not compared is said: tables, columns and rows that settings leave out. The server may be written
+    to meanwhile: the tables are read in one consistent snapshot, and the topics folded up to its position.
 
     The user needs SELECT on the tables; in MySQL also REPLICATION CLIENT ON *.*, and without --idle RELOAD ON
     *.*, to hold all writes for the moment of the snapshot.
@@ -202,7 +203,7 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
             history = read_history(until=place)
-            chosen = _chosen(settings, selection, listed, tables, history)
+            chosen, skipped = _chosen(settings, selection, listed, tables, history)
             waiting = _quarantined(settings)
             for database, names in chosen.items():
                 for found in compare_tables(
@@ -223,7 +224,9 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
             for name in () if tables else _only_waiting(listed, selection, waiting, chosen):
                 equal = False
                 _say(f"{name}: not compared: its rows since {waiting[name]} wait in the dead letter topic")
-        _say(f"as of {place}, epoch {place.epoch}: {'equal' if equal else 'DIFFERENT'}")
+        verdict = "equal" if equal else "DIFFERENT"
+        left = f"; not compared: {skipped:,} named above" * bool(skipped)
+        _say(f"as of {place}, epoch {place.epoch}: {verdict}{left}")
         if not equal:
             sys.exit(_DIFFERENT)
 
@@ -260,7 +263,10 @@ def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
         _say(f"{name}: {counts}: equal" + ", as far as the log goes" * bool(found.untold))
     else:
         _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-        _say(f"  first: {found.first}")
+        if found.has_topic:
+            _say(f"  first: {found.first}")
+        elif name not in waiting:
+            _say(f"  it has no topic: nothing has read its rows; 'millrace snapshot {name}' does")
     if name in waiting:
         _say(f"  its rows since {waiting[name]} wait in the dead letter topic: see millrace deadletter")
     for rows in found.untold:
@@ -282,46 +288,43 @@ def _part(selection: Selection, database: str, table: str, columns: Sequence[Col
     return Part(frozenset(hidden), selection.condition(database, table, kinds))
 
 
-def _with_topics(
-    source: str,
-    selection: Selection,
-    listed: Mapping[str, TableNames],
-    topics: set[str],
-    history: History,
-) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the tables that can be compared, by database, and the topics that have a table.
+def _comparable(
+    source: str, selection: Selection, listed: Mapping[str, TableNames], history: History
+) -> tuple[dict[str, list[str]], dict[str, str], set[str]]:
+    """Return the tables that can be compared, by database, why others cannot, and the topics of all.
 
     The rows of a table that was renamed may all lie in the topic of its earlier name.
     """
     topic_of = partial(_topic, source, selection)
     owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     passed: set[str] = set()
+    skipped: dict[str, str] = {}
     for database, names in listed.items():
         for table in names.tables:
-            earlier = history.of_table(database, table, ()).topics(topic_of)
-            if not topics.isdisjoint(earlier) and selection.selects(database, table):
+            passed |= history.of_table(database, table, ()).topics(topic_of).keys()
+            if selection.selects(database, table):
                 owners[topic_of(database, table)].append((database, table))
-                passed |= earlier.keys()
+            else:
+                reason = "MILLRACE_REPLICATE_… or MILLRACE_TOPICS_RAW_EXCLUDE leaves it out"
+                skipped[f"{database}.{table}"] = reason
         for sequence in names.sequences:
-            topic = topic_of(database, sequence)
-            if topic in topics:
-                passed.add(topic)
-                _say(f"{database}.{sequence}: not compared: it is a sequence", err=True)
+            passed.add(topic_of(database, sequence))
+            skipped[f"{database}.{sequence}"] = "it is a sequence"
     known: dict[str, list[str]] = {}
     for topic, tables in owners.items():
         for database, table in tables:
             if len(tables) > 1:
-                _say(f"{database}.{table}: not compared: {topic} is shared with other tables", err=True)
+                skipped[f"{database}.{table}"] = f"{topic} is shared with other tables"
             elif not selection.is_whole(database, table):
-                _say(f"{database}.{table}: not compared: MILLRACE_REPLICATE_… leaves changes out", err=True)
+                skipped[f"{database}.{table}"] = "MILLRACE_REPLICATE_… leaves changes out"
             else:
                 known.setdefault(database, []).append(table)
-    return known, passed
+    return known, skipped, passed
 
 
 def _nothing_to_compare() -> UserError:
     return UserError(
-        "nothing to compare: no table that this user of the server may SELECT has a row topic",
+        "nothing to compare: this user of the server may SELECT from no table that the row mapper publishes",
         ExitCode.SETTINGS,
     )
 
@@ -332,29 +335,28 @@ def _chosen(
     listed: Mapping[str, TableNames],
     names: Sequence[str],
     history: History,
-) -> dict[str, list[str]]:
-    """Return the tables to compare, by database: those listed that have a topic, or those that are named."""
+) -> tuple[dict[str, list[str]], int]:
+    """Return the tables to compare, by database, those that are named or all, and how many are left out."""
+    known, skipped, seen = _comparable(settings.source, selection, listed, history)
+    if names:
+        full = {f"{database}.{table}": (database, table) for database, table in _pairs(known)}
+        for name in names:
+            if name not in full:
+                reason = skipped.get(name, "there is no such table, or its user may not SELECT from it")
+                raise UserError(f"{name} cannot be compared: {reason}", ExitCode.SETTINGS)
+        chosen: dict[str, list[str]] = {}
+        for database, table in map(full.__getitem__, names):
+            chosen.setdefault(database, []).append(table)
+        return chosen, 0
     topics = {
         first_version(name)
         for name in source_topics(connect(settings.kafka), settings.source)
         if is_of_rows(name)
     }
-    known, seen = _with_topics(settings.source, selection, listed, topics, history)
-    for topic in sorted(topics - seen) if not names else ():
-        _say(f"{topic}: no such table, or its user may not SELECT it: not compared", err=True)
+    for topic in sorted(topics - seen):
+        skipped[topic] = "there is no such table, or its user may not SELECT from it"
+    for name, reason in skipped.items():
+        _say(f"{name}: not compared: {reason}", err=True)
     if not known:
         raise _nothing_to_compare()
-    if not names:
-        return known
-    full = {f"{database}.{table}": (database, table) for database, table in _pairs(known)}
-    for name in names:
-        if name not in full:
-            raise UserError(
-                f"{name} cannot be compared: there must be a table of that name and a topic of its rows",
-                ExitCode.SETTINGS,
-            )
-    chosen: dict[str, list[str]] = {}
-    for name in names:
-        database, table = full[name]
-        chosen.setdefault(database, []).append(table)
-    return chosen
+    return known, len(skipped)

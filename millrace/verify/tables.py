@@ -165,6 +165,7 @@ class Comparison:
     """Where the first difference is, by key and column."""
     untold: list[str] = field(default_factory=list)
     """Rows of which the log does not tell what they are: they may be as the table has them."""
+    has_topic: bool = True
 
     @property
     def equal(self) -> bool:
@@ -243,7 +244,13 @@ def compare_tables(
         compared = [column for column in columns if column.name not in part.hidden]
         eras = history.of_table(database, table, [column.name for column in compared])
         folder = Folder(compared, partial(_default, connection, database, table), eras)
-        for topic, numbers in eras.topics(topic_of).items():
+        history_too = table in versioned
+        topics = eras.topics(topic_of)
+        if not any(versions_among(there, topic) for topic in topics):
+            number = _count(connection, database, table, columns, part, history=history_too)
+            yield Comparison(database, table, keyed=False, rows=number, missing=number, has_topic=False)
+            continue
+        for topic, numbers in topics.items():
             messages = itertools.chain.from_iterable(
                 read_topic(kafka, each) for each in versions_among(there, topic) or [topic]
             )
@@ -264,10 +271,27 @@ def compare_tables(
                     folder.add(*_json_row(json_rows, message, envelope, definition, part.hidden), era)
                 else:
                     folder.add(records.key_of(message), envelope, era)
-        rows = part.of_rows(
-            columns, _select(connection, database, table, columns, history=table in versioned)
-        )
+        rows = part.of_rows(columns, _select(connection, database, table, columns, history=history_too))
         yield _compare(database, table, folder, rows, compared)
+
+
+def _count(
+    connection: MysqlConnection,
+    database: str,
+    table: str,
+    columns: Sequence[Column],
+    part: Part,
+    *,
+    history: bool,
+) -> int:
+    """Count the rows of a table that its topic must have."""
+    if part.selects is not None:
+        return sum(
+            1 for _ in part.of_rows(columns, _select(connection, database, table, columns, history=history))
+        )
+    query = f"SELECT COUNT(*) AS number FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
+    query += " FOR SYSTEM_TIME ALL" * history
+    return connection.row(query).number("number")
 
 
 def _definition(history: History, table: tuple[str, str], source: Mapping[str, Any]) -> TableDefinition:

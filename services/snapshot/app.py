@@ -38,7 +38,7 @@ from millrace.kafka.topics import ensure_topics, topic_ids
 from millrace.mysql.catalog import read_definition, read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError
-from millrace.runtime.errors import StopRequestedError, UserError
+from millrace.runtime.errors import SettingsError, StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service, run_service
 from millrace.runtime.settings import parts_of
@@ -58,7 +58,7 @@ from millrace.stage import Output
 from millrace.verify.snapshot import wait_until_mapped
 from millrace.verify.tables import Records
 from services.snapshot.metrics import SnapshotMetrics
-from services.snapshot.settings import SnapshotSettings
+from services.snapshot.settings import SnapshotRowsSettings, SnapshotSettings
 from services.snapshot.signals import signalled_tables
 
 _POLL_S: Final = 0.5
@@ -433,13 +433,10 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
             before = (
                 None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
             )
-            if settings.snapshot.mode == "once" and before is not None and before.finished and before.tables:
-                service.log.info("a snapshot has been taken: nothing to do")
-                return
             with connection_of(settings, states.get()[0]) as connection:
                 method = choose_method(connection, states.get()[0])
                 try:
-                    state = _state(service, connection, before)
+                    state = _state(service, connection, before, signal)
                 except _NoTableError as error:
                     if signal is None:
                         raise
@@ -447,13 +444,15 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
                     state = before or SnapshotState(0, [], finished=True)
                 if signal is not None:
                     state.signals_topic, state.signals_offset = signal.topic_id, signal.next_offset
+                unread = [table for table in state.tables if not table.done]
                 tasks = _tasks(service, connection, state)
-            if signal is not None and not tasks:
+            if signal is not None and not unread:
                 state.finished = True
                 producer.commit(state.to_bytes())
                 return
-            if not tasks and before is not None and before.finished:
-                service.log.info("the snapshot is taken: nothing to do", advice="--restart takes it again")
+            if not unread and before is not None and before.finished:
+                taken = "a snapshot has been taken" if _is_taken(settings.snapshot, before) else "all is read"
+                service.log.info(f"{taken}: nothing to do", tables=len(state.tables))
                 return
             if method is Method.SHARED_LOCK:
                 service.log.warning(
@@ -475,7 +474,7 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
                     with connection_of(settings, states.get()[0]) as connection:
                         tasks = _tasks(service, connection, state)
                     snapshot.take(tasks, readers)
-                snapshot.finish()
+                snapshot.finish(unread)
             finally:
                 service.metrics.unregister(metrics)
     except (RefusedError, RetriableError) as error:
@@ -487,9 +486,16 @@ class _NoTableError(UserError):
 
 
 def _state(
-    service: Service[SnapshotSettings], connection: MysqlConnection, before: SnapshotState | None
+    service: Service[SnapshotSettings],
+    connection: MysqlConnection,
+    before: SnapshotState | None,
+    signal: "_Signal | None",
 ) -> SnapshotState:
-    """Give the state to continue from: that of before, with the tables that are asked for and not in it."""
+    """Return the state to continue from: that of before, with the tables that are to be read now.
+
+    Those that are named are read, again if need be; without a name all that were not read, with the condition
+    that is asked for. A signal without tables resumes and no more.
+    """
     settings = service.settings
     wanted = settings.snapshot
     going_on = before is not None and not before.finished and not settings.restart
@@ -501,32 +507,77 @@ def _state(
                 "from the beginning",
                 ExitCode.DATA,
             )
+    kept = {
+        (table.database, table.table): table
+        for table in (() if before is None else before.tables)
+        if (going_on or table.done) and not is_excluded(settings.topics.excluded, table.database, table.table)
+    }
+    state = SnapshotState(int(time.time() * 1000), [])
     if before is not None:
-        before.tables = [
-            table
-            for table in before.tables
-            if not is_excluded(settings.topics.excluded, table.database, table.table)
+        state.snapshot = before.snapshot if going_on else state.snapshot
+        state.signals_topic, state.signals_offset = before.signals_topic, before.signals_offset
+    if signal is None or signal.tables:
+        there = [
+            (definition.database, definition.table)
+            for definition in read_definitions(connection)
+            if definition.table
         ]
-    if before is not None and before.tables and not settings.restart and (going_on or not wanted.tables):
-        if not wanted.tables:
-            return before
-        state = before
-    else:
-        state = SnapshotState(int(time.time() * 1000), [])
-        if before is not None:
-            state.signals_topic, state.signals_offset = before.signals_topic, before.signals_offset
-    known = {(table.database, table.table) for table in state.tables}
-    for definition in read_definitions(connection):
-        name = definition.database, definition.table
-        if definition.table and name not in known and _is_wanted(settings, *name):
-            state.tables.append(SnapshotTable(*name, wanted.conditions.get(".".join(name), "")))
-    if not state.tables:
-        raise _NoTableError(
-            "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, MILLRACE_REPLICATE_… "
-            f"and MILLRACE_TOPICS_RAW_EXCLUDE, and whether {connection.address.user!r} may SELECT",
-            ExitCode.SETTINGS,
-        )
+        problems = list(_names_without_tables(service, connection, there))
+        chosen = [name for name in there if _is_wanted(settings, *name)]
+        if problems and signal is None:
+            raise SettingsError(problems)
+        for problem in problems:
+            service.log.warning("a name stands for no table", reason=problem)
+        if not chosen:
+            raise _NoTableError(
+                "there is no table to take a snapshot of: look at MILLRACE_SNAPSHOT_TABLES, "
+                "MILLRACE_REPLICATE_… and MILLRACE_TOPICS_RAW_EXCLUDE, and whether "
+                f"{connection.address.user!r} may SELECT",
+                ExitCode.SETTINGS,
+            )
+        if _is_taken(wanted, before):
+            unread = [".".join(name) for name in chosen if name not in kept]
+            if unread:
+                service.log.warning("tables are not in the snapshot that has been taken", tables=unread)
+            chosen = [name for name in chosen if name in kept and kept[name].note]
+        for name in chosen:
+            where = wanted.conditions.get(".".join(name), "")
+            is_again = settings.restart or (bool(wanted.tables) and not going_on)
+            if is_again or name not in kept or kept[name].note or kept[name].where not in ("", where):
+                kept[name] = SnapshotTable(*name, where)
+        gone = {name for name, table in kept.items() if table.note} - set(there)
+        kept = {name: table for name, table in kept.items() if name not in gone}
+    state.tables = [kept[name] for name in sorted(kept)]
     return state
+
+
+def _is_taken(wanted: SnapshotRowsSettings, before: SnapshotState | None) -> bool:
+    """Whether no table is to be read but those that the snapshot of before has left out."""
+    return wanted.mode == "once" and before is not None and before.finished and bool(before.tables)
+
+
+def _names_without_tables(
+    service: Service[SnapshotSettings], connection: MysqlConnection, there: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """Say of each name and pattern that stands for no table what is wrong with it."""
+    settings = service.settings
+    wanted = settings.snapshot
+    full = [".".join(name) for name in there]
+    for pattern in parts_of(wanted.tables):
+        found = [name for name in there if fnmatch.fnmatchcase(".".join(name), pattern)]
+        if not found:
+            yield f"{pattern}: there is no such table, or {connection.address.user!r} may not SELECT from it"
+        elif not any(_is_wanted(settings, *name) for name in found):
+            yield (
+                f"{pattern}: MILLRACE_REPLICATE_…, MILLRACE_TOPICS_RAW_EXCLUDE or MILLRACE_SNAPSHOT_EXCLUDE "
+                "leave it out, or it is the server's own"
+            )
+    for name in wanted.conditions:
+        if name not in full:
+            yield f"MILLRACE_SNAPSHOT_WHERE: {name}: there is no such table"
+    for pattern in parts_of(wanted.exclude):
+        if not fnmatch.filter(full, pattern):
+            service.log.warning("a pattern of MILLRACE_SNAPSHOT_EXCLUDE leaves no table out", pattern=pattern)
 
 
 def _is_wanted(settings: SnapshotSettings, database: str, table: str) -> bool:
@@ -557,9 +608,10 @@ def _tasks(
         definition = read_definition(connection, table.database, table.table)
         if definition is None:
             table.note = "it is no longer there"
-            continue
-        if not definition.columns:
+        elif not definition.columns:
             table.note = "its definition is too large"
+        if definition is None or table.note:
+            _log_left_out(service, table)
             continue
         has_key, key = bool(key_columns(definition)), key_of(definition)
         if table.key not in ("", key):
@@ -583,6 +635,10 @@ def _tasks(
         tasks = [_Task(table, each, keyed=has_key) for each in table.ranges if not each.done]
         (keyed if has_key else whole).extend(tasks)
     return keyed + whole
+
+
+def _log_left_out(service: Service[SnapshotSettings], table: SnapshotTable) -> None:
+    service.log.error("a table is left out", table=f"{table.database}.{table.table}", reason=table.note)
 
 
 class _Snapshot:
@@ -623,18 +679,27 @@ class _Snapshot:
                     self._commit()
                     raise StopRequestedError
 
-    def finish(self) -> None:
-        """Note that all is read."""
+    def finish(self, tables: Sequence[SnapshotTable]) -> None:
+        """Note that all is read; raises UserError where some of ``tables`` were left out."""
         self._state.finished = True
         self._commit()
         seconds = time.monotonic() - self._began
+        left_out = {f"{each.database}.{each.table}": each.note for each in tables if each.note}
         self._service.log.info(
-            "the snapshot is taken",
+            f"the snapshot is taken{', except of tables that are left out' if left_out else ''}",
             rows=self._rows,
             seconds=round(seconds, 1),
             rows_per_s=round(self._rows / max(seconds, 1e-3)),
-            left_out={f"{each.database}.{each.table}": each.note for each in self._state.tables if each.note},
+            left_out=left_out,
         )
+        if left_out and self._service.settings.snapshot.mode != "signals":
+            reasons = "; ".join(
+                note if name in note else f"{name}: {note}" for name, note in left_out.items()
+            )
+            raise UserError(
+                f"of {len(tables)} tables {len(left_out)} were left out of the snapshot: {reasons}",
+                ExitCode.DATA,
+            )
 
     def _write(self, read: _Read) -> None:
         """Write what was read of a task, and note how far it has come."""
@@ -645,9 +710,7 @@ class _Snapshot:
             return
         if chunk is None:
             table.note = read.note
-            self._service.log.error(
-                "a table is left out", table=f"{table.database}.{table.table}", reason=read.note
-            )
+            _log_left_out(self._service, table)
             return
         if not task.keyed and read.part == 0:
             table.rows = 0

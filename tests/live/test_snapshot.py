@@ -111,10 +111,11 @@ def wait_until_merged(world):
     assert merged(world).refused == 0
 
 
-def take(world, **environment):
-    with world.service("snapshot", **environment) as process:
+def take(world, code=0, **environment):
+    with world.service("snapshot", ends_with=code, **environment) as process:
         process.wait(timeout=180)
-        assert process.returncode == 0, world.log("snapshot")
+        assert process.returncode == code, world.log("snapshot")
+        return process.error_output
 
 
 @pytest.mark.parametrize("metadata", [pytest.param("FULL", marks=pytest.mark.slow), "least"])
@@ -225,10 +226,19 @@ def test_a_table_without_a_key(world):
         wait_until_merged(world)
         assert differences(world) == {}
         # Its rows cannot be told from those of a second time: they would count twice.
-        take(world, MILLRACE_RESTART="true")
-        (refused,) = [table for table in state(world).tables if table.table == "keyless"]
-        assert "twice" in refused.note
-        assert differences(world) == {}
+        for again in (
+            {"MILLRACE_RESTART": "true"},
+            {"MILLRACE_SNAPSHOT_TABLES": f"{world.database}.keyless"},
+        ):
+            said = take(world, code=ExitCode.DATA, **again)
+            assert said.count("\n") == 1
+            assert f"were left out of the snapshot: {world.database}.keyless has no key" in said
+            (refused,) = [table for table in state(world).tables if table.table == "keyless"]
+            assert "twice" in refused.note
+            assert differences(world) == {}
+        # Nor is it taken for read without a name, or by a Job that is started again.
+        for mode in ("now", "once"):
+            assert "keyless" in take(world, code=ExitCode.DATA, MILLRACE_SNAPSHOT_MODE=mode)
 
 
 @MARIADB_IS_SLOW
@@ -265,6 +275,41 @@ def test_one_table_later(world):
         assert len(world.rows("two")) == 1
 
 
+def test_what_was_not_read_yet_and_what_cannot_be_read(world):
+    """Without a name all tables are read that were not; a name that stands for none is refused."""
+    database = world.database
+    run(world, "CREATE TABLE one (id INT PRIMARY KEY, v INT); CREATE TABLE two (id INT PRIMARY KEY)")
+    run(world, "INSERT INTO one VALUES (1, 1), (2, 2); INSERT INTO two VALUES (1)")
+    run(world, "CREATE TABLE kept (id INT PRIMARY KEY); CREATE VIEW seen AS SELECT * FROM one")
+    run(world, "INSERT INTO kept VALUES (1)")
+    world.environment["MILLRACE_REPLICATE_IGNORE_TABLE"] = f"{database}.kept"
+    del world.environment["MILLRACE_SNAPSHOT_TABLES"]
+    with world.services(*SERVICES):
+        world.wait_for_start()
+        for names, said in {
+            (f"{database}.nosuch",): f"{database}.nosuch: there is no such table",
+            (f"{database}.one", f"{database}.nosuch"): f"{database}.nosuch: there is no such table",
+            (f"{database}.no*",): f"{database}.no*: there is no such table",
+            (f"{database}.seen",): f"{database}.seen: there is no such table",
+            (f"{database}.kept",): f"{database}.kept: MILLRACE_REPLICATE_…",
+            (f"{database}.one", "--exclude", f"{database}.*"): f"{database}.one: MILLRACE_REPLICATE_…",
+            ("--where", f'{{"{database}.on": "v > 1"}}'): f"MILLRACE_SNAPSHOT_WHERE: {database}.on: ",
+        }.items():
+            done = world.command("snapshot", *names, code=ExitCode.SETTINGS)
+            assert done.stderr.startswith(f"error: {said}")
+            assert done.stderr.count("\n") == 1
+        assert read_state(world.settings, world.source, "snapshot") is None
+        world.command("snapshot", f"{database}.two")
+        where = f'{{"{database}.one": "v > 1"}}'
+        world.command("snapshot", "--where", where)
+        world.wait_for_row("one", 1)
+        world.command("snapshot")
+        world.wait_for_row("one", 3)
+        assert (len(world.rows("one")), len(world.rows("two"))) == (3, 1)
+        assert "all is read: nothing to do" in world.command("snapshot").stdout
+        assert set(differences(world)) == {"kept"}
+
+
 def test_a_snapshot_beside_all_stages_in_one_process(world):
     run(world, TABLES, ROWS)
     with world.service("run"):
@@ -295,7 +340,7 @@ def test_a_database_that_has_another_name_in_topics(world):
         take(world)
         assert [table.table for table in state(world).tables] == ["done", "keyless"]
         wait_until_merged(world)
-        take(world, MILLRACE_RESTART="true")
+        take(world, code=ExitCode.DATA, MILLRACE_RESTART="true")
         (refused,) = [table for table in state(world).tables if table.note]
         assert "twice" in refused.note
         run(world, "INSERT INTO done VALUES (1)")

@@ -64,7 +64,7 @@ def test_the_grants_that_it_needs(world):
         world.wait_for_row("t")
         world.server.execute(f"CREATE USER '{user}'@'%' IDENTIFIED BY 'secret'")
         said = verify(world, "rows", code=2, **login)
-        assert "no table that this user of the server may SELECT has a row topic" in said
+        assert "may SELECT from no table that the row mapper publishes" in said
         world.server.execute(f"GRANT SELECT ON {world.database}.* TO '{user}'@'%'")
         for grant in ("RELOAD", "REPLICATION CLIENT") if mysql else ():
             said = verify(world, "rows", code=3, **login)
@@ -267,13 +267,21 @@ def test_what_cannot_be_compared_is_said(world):
         world.wait_for_row("plain", 200)
     assert_selected(world, selection)
     assert verify(world, "rows", "no.table", code=2) == (
-        "error: no.table cannot be compared: there must be a table of that name and a topic of its rows\n"
+        "error: no.table cannot be compared: there is no such table, or its user may not SELECT from it\n"
+    )
+    secret = f"{world.database}.secrets"
+    assert verify(world, "rows", secret, code=2, **selection).startswith(
+        f"error: {secret} cannot be compared: MILLRACE_REPLICATE_… "
     )
     gone = world.topics.table(world.database, "gone")
     ensure_topics(connect(world.settings), TopicsSettings(), {gone: "table"})
     settings = {**world.environment, **selection}
     done = run_python("-m", "millrace.cli", "verify", "rows", "--idle", settings=settings)
-    assert f"{gone}: no such table, or its user may not SELECT it: not compared\n" in done.stderr
+    assert (
+        f"{gone}: not compared: there is no such table, or its user may not SELECT from it\n" in done.stderr
+    )
+    assert f"{secret}: not compared: MILLRACE_REPLICATE_… " in done.stderr
+    assert done.stdout.endswith("epoch 0: equal; not compared: 2 named above\n")
     world.server.execute(f"REVOKE RELOAD ON *.* FROM '{world.server.user}'@'%'")
     refused = verify(world, "rows", code=3)
     assert "lacks a privilege to hold writes for the moment of a snapshot (--idle does without" in refused
@@ -288,6 +296,33 @@ def test_what_cannot_be_compared_is_said(world):
     missing = verify(world, "raw", code=4, MILLRACE_SOURCE="nobody")
     assert missing.startswith(f"error: there is no topic {Topics('nobody').raw} at ")
     assert "no server is named" in verify(world, "raw", code=2, MILLRACE_MYSQL_HOST="")
+
+
+@MARIADB_IS_SLOW
+def test_rows_that_nothing_has_read_are_missing(world):
+    """Those of a table without a topic: it was written to before the reader began, and is now no more."""
+    names = {name: f"{world.database}.{name}" for name in ("early", "blank", "told", "kept")}
+    run(world, "CREATE TABLE early (id INT PRIMARY KEY, v INT); INSERT INTO early VALUES (1, 1), (2, 2)")
+    run(world, "CREATE TABLE blank (id INT PRIMARY KEY); CREATE TABLE told (id INT PRIMARY KEY)")
+    run(world, "CREATE TABLE kept (id INT PRIMARY KEY); INSERT INTO kept VALUES (1)")
+    world.environment["MILLRACE_REPLICATE_IGNORE_TABLE"] = names["kept"]
+    with world.service("run"):
+        world.wait_for_start()
+        run(world, "INSERT INTO told VALUES (1)")
+        world.wait_for_row("told")
+        for named in ((), (names["early"],)):
+            said = verify(world, "rows", *named, code=1).splitlines()
+            told = said.index(f"{names['early']}: 0 records, 2 rows: DIFFERENT, 2 rows missing, 0 too many")
+            assert f"'millrace snapshot {names['early']}' does" in said[told + 1]
+            assert ": DIFFERENT" in said[-1]
+        only = {"MILLRACE_ROWS_FILTER": f"{names['early']}: v > 5"}
+        assert f"{names['early']}: 0 records, 0 rows: equal" in verify(world, "rows", "--idle", **only)
+        world.command("snapshot", names["early"])
+        world.wait_for_row("early", 2)
+        said = verify(world, "rows").splitlines()
+        assert f"{names['early']}: 2 records, 2 rows: equal" in said
+        assert f"{names['blank']}: 0 records, 0 rows: equal" in said
+        assert said[-1].endswith("epoch 0: equal; not compared: 1 named above")
 
 
 LEFT_OUT = """
