@@ -195,6 +195,7 @@ def metrics() -> dict[str, Metric]:
         counters=Counter(),
         pending_xa=0,
         completed_rows=0,
+        snapshot_left_out=0,
         record_time_ms=0,
         events=0,
         bytes=0,

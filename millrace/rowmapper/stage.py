@@ -106,6 +106,11 @@ class RowMapperStage:
         return self._progress is None
 
     @property
+    def snapshot_left_out(self) -> int:
+        """Chunks of snapshots whose rows, or some of them, were not published."""
+        return 0 if self._snapshots is None else self._snapshots.merged.refused
+
+    @property
     def completed_rows(self) -> int:
         """Number of rows of which columns were filled in."""
         return 0 if self._publisher.known is None else self._publisher.known.completed

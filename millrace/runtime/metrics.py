@@ -13,7 +13,7 @@ import socketserver
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address
@@ -38,6 +38,22 @@ from millrace.runtime.logging import get_logger
 
 _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
+
+
+_MISSING: Final = frozenset(
+    (
+        "millrace_reader_gaps",
+        "millrace_reader_incidents",
+        "millrace_reader_bad_checksums",
+        "millrace_decoder_dead_letters",
+        "millrace_rowmapper_gaps",
+        "millrace_rowmapper_non_row_changes",
+        "millrace_rowmapper_quarantined_tables",
+        "millrace_rowmapper_pending_xa",
+        "millrace_rowmapper_snapshot_left_out",
+    )
+)
+"""Metrics that are above 0 where changes are missing in the topics, or wait."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -74,6 +90,14 @@ class ServiceMetrics(Collector):
             "1 where the compiled kernel does the work, 0 where the reference codec does, more slowly.",
             int(kernel.state() == "on"),
         )
+
+
+def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
+    """Yield a line for each metric that says that changes are missing, or wait."""
+    for family in registry.collect():
+        number = sum(sample.value for sample in family.samples) if family.name in _MISSING else 0
+        if number:
+            yield f"{family.samples[0].name} {number:g}: {family.documentation}"
 
 
 class _Server(ThreadingHTTPServer):
@@ -145,7 +169,7 @@ class HttpServer:
                     case "/healthz":
                         self._answer(health.alive, "the main loop stands still")
                     case "/readyz":
-                        self._answer(health.ready, "not ready")
+                        self._answer(health.ready, "not ready", what_is_missing(registry))
                     case "/metrics":
                         self._send_metrics()
                     case _:
@@ -159,9 +183,10 @@ class HttpServer:
                 status = HTTPStatus(code)
                 self._send(status, "text/plain", f"{status.phrase}\n".encode())
 
-            def _answer(self, good: bool, otherwise: str) -> None:
+            def _answer(self, good: bool, otherwise: str, details: Iterable[str] = ()) -> None:
                 status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-                self._send(status, "text/plain", b"ok\n" if good else f"{otherwise}\n".encode())
+                lines = ["ok" if good else otherwise, *details]
+                self._send(status, "text/plain", "".join(f"{line}\n" for line in lines).encode())
 
             def _send_metrics(self) -> None:
                 try:

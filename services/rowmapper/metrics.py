@@ -47,6 +47,11 @@ class RowMapperMetrics(Collector):
             "Rows with columns that were filled in from earlier changes, since the start.",
             self._stage.completed_rows,
         )
+        yield CounterMetricFamily(
+            "millrace_rowmapper_snapshot_left_out",
+            "Chunks of snapshots whose rows were left out: the log says why.",
+            self._stage.snapshot_left_out,
+        )
         yield GaugeMetricFamily(
             "millrace_rowmapper_quarantined_tables",
             "Tables whose rows go to the dead letter topic.",

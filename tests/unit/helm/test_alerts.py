@@ -186,6 +186,7 @@ COUNTERS = [
     ("millrace_decoder_dead_letters_total", "decoder", "MillraceDeadLetters"),
     ("millrace_rowmapper_dead_letters_total", "rowmapper", "MillraceDeadLetters"),
     ("millrace_rowmapper_non_row_changes_total", "rowmapper", "MillraceNonRowChanges"),
+    ("millrace_rowmapper_snapshot_left_out_total", "rowmapper", "MillraceSnapshotLeftOut"),
 ]
 
 

@@ -252,6 +252,25 @@ def test_health_and_metrics() -> None:
         assert get(server.port, "/")[0] == 404
 
 
+def test_what_is_missing_is_said_beside_that_the_service_works() -> None:
+    health, registry = Health(), new_registry()
+    gaps = Counter("millrace_reader_gaps", "Gaps.", registry=registry)
+    letters = Counter("millrace_decoder_dead_letters", "Dead letters.", ["error"], registry=registry)
+    Counter("millrace_reader_events", "Events.", registry=registry).inc(7)
+    health.set_ready()
+    with HttpServer("127.0.0.1", 0, health, registry) as server:
+        assert get(server.port, "/readyz") == (200, "ok\n")
+        gaps.inc(2)
+        letters.labels("a").inc()
+        letters.labels("b").inc()
+        missing = (
+            "millrace_reader_gaps_total 2: Gaps.\nmillrace_decoder_dead_letters_total 2: Dead letters.\n"
+        )
+        assert get(server.port, "/readyz") == (200, f"ok\n{missing}")
+        health.set_ready(False)
+        assert get(server.port, "/readyz") == (503, f"not ready\n{missing}")
+
+
 def test_a_loop_that_stands_still_is_not_healthy() -> None:
     health = Health(stale_after_s=0)
     health.set_ready()
