@@ -11,6 +11,7 @@ from millrace.binlog.events.load import LoadDataEvent
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.statement import Statement
 from millrace.binlog.types import EventType
+from millrace.wildcards import Wildcards
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,11 @@ class FilePosition:
 class NamePattern:
     """A name with ``*`` for any characters and ``?`` for one."""
 
-    __slots__ = ("_fullmatch", "text")
+    __slots__ = ("matches", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        parts = (".*" if sign == "*" else "." if sign == "?" else re.escape(sign) for sign in text)
-        self._fullmatch = re.compile("".join(parts), re.DOTALL).fullmatch
-
-    def matches(self, name: str) -> bool:
-        """Tell whether a name is meant."""
-        return self._fullmatch(name) is not None
+        self.matches = Wildcards(text, "*", "?", escapes=False).matches
 
 
 @dataclass(frozen=True, slots=True)

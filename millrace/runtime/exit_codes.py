@@ -8,6 +8,8 @@ class ExitCode(IntEnum):
 
     STOPPED = 0
     """Stopped as asked, or nothing was left to do."""
+    STUCK = 1
+    """A call held Python's interpreter lock for too long: the code of :mod:`faulthandler`."""
     SETTINGS = 2
     """Wrong settings."""
     SOURCE = 3

@@ -11,10 +11,12 @@ SIGINT sets it, a second one ends the process at once. A log that nobody reads a
 
 What a service waits for may not come, and not every wait of a client library can be left. A process that was
 told to stop and has not ended after a while ends where it is: as after SIGKILL nothing is lost by that, since
-what counts is in Kafka's transactions.
+what counts is in Kafka's transactions. So does a process in which one call holds Python's interpreter lock
+for as long: no thread of Python can then see a signal, or answer a probe.
 """
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -47,7 +49,9 @@ from millrace.text import printable
 
 S = TypeVar("S", bound=ServiceSettings)
 _LAST_S: Final = 40.0
-"""How long a service that was told to stop may take: less than the chart's terminationGracePeriodSeconds."""
+"""How long a service that was told to stop may take, and how long a call may hold the interpreter lock: less
+than the chart's terminationGracePeriodSeconds."""
+_STDERR: Final = 2
 
 
 @dataclass(slots=True)
@@ -81,7 +85,7 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         service = Service(name, settings, log, stop)
         stop_of_service.set(stop)
         ServiceMetrics(service.metrics, name, settings.source, service.health)
-        with _signals(service.stop, log), _http(service):
+        with _lock_watch(), _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
             spare_garbage_collection()
             app(service)
@@ -117,6 +121,31 @@ def _http(service: Service[S]) -> Iterator[None]:
         return
     with HttpServer(settings.http_host, settings.http_port, service.health, service.metrics):
         yield
+
+
+@contextmanager
+def _lock_watch() -> Iterator[None]:
+    """End the process, with a traceback, where a call holds the interpreter lock for too long.
+
+    The timer of :mod:`faulthandler` is a thread of C, which needs no lock. A thread of Python starts it again
+    as long as it runs.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while True:
+            faulthandler.dump_traceback_later(_LAST_S, exit=True, file=_STDERR)
+            if over.wait(_LAST_S / 8):
+                faulthandler.cancel_dump_traceback_later()
+                return
+
+    thread = threading.Thread(target=watch, name="lock watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

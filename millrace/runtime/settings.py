@@ -12,7 +12,6 @@ printed, since any of them may be a secret in the wrong place.
 
 import difflib
 import os
-import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,7 @@ from pydantic_settings import (
 
 from millrace.contract import Topics, first_version, source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
+from millrace.wildcards import Wildcards
 
 PREFIX = "MILLRACE_"
 CONFIG_VARIABLE = "MILLRACE_CONFIG"
@@ -194,15 +194,14 @@ def _filled(text: str, parts: list[str]) -> str:
 
 
 @cache
-def _name_rules(value: str) -> list[tuple[re.Pattern[str], str]]:
-    """Give the rules of names: what fits the left, and the right. A % does not reach over the point."""
+def _name_rules(value: str) -> list[tuple[Wildcards, Wildcards, str]]:
+    """Return the rules of names: the patterns of database and table, and the right side."""
     rules = []
     for part in parts_of(value):
         name, _, other = part.partition("=")
         database, _, table = name.strip().partition(".")
-        sides = ((database, "([^.]*)"), (table, "(.*)"))
-        pattern = r"\.".join(any_.join(map(re.escape, side.split("%"))) for side, any_ in sides)
-        rules.append((re.compile(pattern, re.DOTALL), other.strip()))
+        of_database, of_table = (Wildcards(side, one="", escapes=False) for side in (database, table))
+        rules.append((of_database, of_table, other.strip()))
     return rules
 
 
@@ -262,11 +261,12 @@ class TopicsSettings(SettingsGroup):
 
     def named(self, name: str) -> tuple[str, str] | None:
         """Give database and table after which the topic of ``database.table`` is named, if by a rule."""
-        for pattern, other in _name_rules(self.names):
-            found = pattern.fullmatch(name)
-            if found is not None:
+        database, _, table = name.partition(".")
+        for of_database, of_table, other in _name_rules(self.names):
+            parts, more = of_database.split(database), of_table.split(table)
+            if parts is not None and more is not None:
+                parts += more
                 database, _, table = other.partition(".")
-                parts = [*found.groups()]
                 count = database.count("%")
                 return _filled(database, parts[:count]), _filled(table, parts[count:])
         return None

@@ -21,25 +21,20 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final
 
+from millrace.wildcards import Wildcards
+
 SYSTEM_DATABASES: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
 """Databases of the server itself: nothing in them is a user's."""
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    parts = []
-    characters = iter(pattern)
-    for character in characters:
-        if character == "\\":
-            parts.append(re.escape(next(characters, "\\")))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return re.compile("".join(parts), re.DOTALL)
+def _wildcards(pattern: str) -> Wildcards:
+    return Wildcards(pattern)
 
 
 def wild(pattern: str, text: str) -> bool:
-    r"""Say whether a pattern with ``%``, ``_`` and ``\`` in front of either matches all of ``text``."""
-    return _compiled(pattern).fullmatch(text) is not None
+    r"""Return whether a pattern with ``%``, ``_`` and ``\`` in front of either matches all of ``text``."""
+    return _wildcards(pattern).matches(text)
 
 
 def is_plain(pattern: str) -> bool:

@@ -34,9 +34,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.contract": (),
     "millrace.stage": (),
     "millrace.text": (),
+    "millrace.wildcards": (),
     "millrace.runtime": (
         *("millrace.runtime", "millrace.contract", "millrace.binlog"),
-        *("millrace.kernel", "millrace.text"),
+        *("millrace.kernel", "millrace.text", "millrace.wildcards"),
     ),
     "millrace.kafka": (
         *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "millrace.selection": (
         *("millrace.selection", "millrace.binlog", "millrace.runtime.settings", "millrace.text"),
+        "millrace.wildcards",
     ),
     "millrace.decoder": (
         *("millrace.decoder", "millrace.kafka.chunks", "millrace.contract", "millrace.runtime"),
