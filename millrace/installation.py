@@ -21,7 +21,7 @@ def install_command(*extras: str) -> str:
     place = _place()
     option = "--editable " if place is not None and place == _checkout() else ""
     what = f"{place or DISTRIBUTION}[{','.join(extras)}]"
-    return f"{shlex.quote(sys.executable)} -m pip install {option}{shlex.quote(what)}"
+    return f"{shlex.quote(sys.executable)} -P -m pip install {option}{shlex.quote(what)}"
 
 
 def _checkout() -> Path | None:

@@ -17,7 +17,7 @@ LARGE_MB = 20
 
 def install(requirements: Path) -> int:
     """Run pip and return its exit code."""
-    pip = [sys.executable, "-m", "pip", "install", "--progress-bar", "off", "--no-compile"]
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--progress-bar", "off", "--no-compile"]
     names = pinned(requirements)
     sys.stdout.write(f"installing the {len(names)} packages of {requirements}\n")
     sys.stdout.flush()

@@ -17,7 +17,8 @@ def build(target: Path) -> None:
     """Write the zip."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".spark-package-") as folder:
-        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+        hatchling = [sys.executable, "-P", "-m", "hatchling", "build", "--target", "wheel"]
+        command = [*hatchling, "--directory", folder]
         subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own build
         (wheel,) = Path(folder).glob("*.whl")
         wheel.replace(target)

@@ -124,7 +124,7 @@ def _endpoints(state: dict[str, Any]) -> str:
 
 def _up_detached(nodes: str, *, mariadb: bool) -> None:
     log = _folder() / "up.log"
-    command = [sys.executable, "-m", "millrace.cli", "local", "up", "--nodes", nodes]
+    command = [sys.executable, "-P", "-m", "millrace.cli", "local", "up", "--nodes", nodes]
     with _private(log) as output:
         process = subprocess.Popen(  # noqa: S603 - ourselves
             [*command, *(["--mariadb"] if mariadb else [])],

@@ -115,7 +115,7 @@ class Services:
             port = reserve_port()
             self._ports.append(port)
             environment = {**self._environment, "MILLRACE_HTTP_PORT": str(port)}
-            command = [sys.executable, "-m", f"services.{name}"]
+            command = [sys.executable, "-P", "-m", f"services.{name}"]
             log = self._folder / f"{name}.log"
             self._processes.append(Process(name, command, log=log, env=environment))
         deadline = time.monotonic() + _READY_TIMEOUT_S

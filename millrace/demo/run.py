@@ -223,7 +223,7 @@ class Demo:
     def _start_job(self, endpoints: Endpoints, name: str) -> tuple[str, Process]:
         self.display.say(f"running the Spark job {name}")
         output = self.options.output / name
-        command = [sys.executable, "-m", "millrace.cli", "job", name, "--source", self.source]
+        command = [sys.executable, "-P", "-m", "millrace.cli", "job", name, "--source", self.source]
         environment = endpoints.environment()
         java_options = [environment.get("JAVA_TOOL_OPTIONS", ""), _SHORT_LIVED_JAVA]
         environment["JAVA_TOOL_OPTIONS"] = " ".join(filter(None, java_options))

@@ -132,7 +132,7 @@ def _kernel() -> Outcome:
             return warning(f"turned off, {slow}", "unset MILLRACE_KERNEL")
         case "not built":
             missing = build.what_is_missing()
-            command = f"{shlex.quote(sys.executable)} -m millrace.kernel.build"
+            command = f"{shlex.quote(sys.executable)} -P -m millrace.kernel.build"
             return warning(
                 f"not built: {missing or 'Cython was not there'}; {slow}",
                 f"{'provide that, then ' if missing else ''}run: {install_command('kernel')} && {command}",

@@ -109,7 +109,7 @@ def _build_one(source: Path, target: Path) -> tuple[str, float]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
         translated, library = Path(folder) / f"{source.stem}.c", Path(folder) / target.name
-        _run([sys.executable, "-m", "cython", *_CYTHON, "-o", str(translated), str(source)])
+        _run([sys.executable, "-P", "-m", "cython", *_CYTHON, "-o", str(translated), str(source)])
         linker = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")[1:]
         flags = shlex.split(sysconfig.get_config_var("CFLAGS") or "")
         flags += shlex.split(sysconfig.get_config_var("CCSHARED") or "")

@@ -106,6 +106,8 @@ def _conf(master: str | None, settings: SparkSettings) -> SparkConf:
         conf.set("spark.master", master)
     for name, value in _MEMORY_OF_EXECUTORS.items():
         conf.setIfMissing(f"spark.executorEnv.{name}", value)
+    # Else workers, which are started with -m, import modules of the folder that they are started in.
+    conf.setIfMissing("spark.executorEnv.PYTHONSAFEPATH", "1")
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started us, and has set the rest
         return conf
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

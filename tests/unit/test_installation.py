@@ -25,7 +25,7 @@ def said(monkeypatch: pytest.MonkeyPatch, url: str | None, checkout: Path | None
 
 
 def test_from_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [sys.executable, "-m", "pip", "install", "millrace-cdc[spark,local]"]
+    command = [sys.executable, "-P", "-m", "pip", "install", "millrace-cdc[spark,local]"]
     assert said(monkeypatch, None, None) == command
     assert said(monkeypatch, "https://example.org/millrace_cdc.whl", None) == command
     assert said(monkeypatch, "file:///no/longer/there.whl", None) == command
@@ -39,18 +39,18 @@ def test_from_a_folder_or_a_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_in_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = ["install", "--editable", f"{tmp_path}[spark,local]"]
-    assert said(monkeypatch, tmp_path.as_uri(), tmp_path)[3:] == command
-    assert said(monkeypatch, None, tmp_path)[3:] == command
+    assert said(monkeypatch, tmp_path.as_uri(), tmp_path)[4:] == command
+    assert said(monkeypatch, None, tmp_path)[4:] == command
 
     def absent(_: str) -> None:
         raise PackageNotFoundError
 
     monkeypatch.setattr(installation, "distribution", absent)
-    assert shlex.split(install_command("spark", "local"))[3:] == command
+    assert shlex.split(install_command("spark", "local"))[4:] == command
 
 
 def test_here() -> None:
-    assert install_command("local").endswith(f" -m pip install --editable '{PROJECT}[local]'")
+    assert install_command("local").endswith(f" -P -m pip install --editable '{PROJECT}[local]'")
 
 
 def test_the_name_is_ours_everywhere() -> None:

@@ -46,7 +46,7 @@ def of(check: Callable[[Any], Iterator[Outcome]], *cases: tuple[Any, ...]) -> li
 
 def test_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = "the reference codec does the work, several times as slowly"
-    how = f"{install_command('kernel')} && {sys.executable} -m millrace.kernel.build"
+    how = f"{install_command('kernel')} && {sys.executable} -P -m millrace.kernel.build"
     missing = "no C compiler: gcc is not on PATH"
     for state, lacks, outcome in (
         ("on", None, ok("on")),
