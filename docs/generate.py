@@ -58,6 +58,7 @@ from services.reader.settings import ReaderSettings
 from services.rowmapper.metrics import RowMapperMetrics
 from services.snapshot.metrics import SnapshotMetrics
 from services.snapshot.settings import SnapshotSettings
+from spark_jobs.common.job import RawJobSettings
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 VALUES: Final = PROJECT / "helm" / "millrace" / "values.yaml"
@@ -93,6 +94,7 @@ PAGES: Final = {
     "docs/topics.md": ("topics",),
     "docs/operations.md": ("metrics",),
     "helm/millrace/README.md": ("values",),
+    "millrace/runtime/setting_names.py": ("setting names",),
     "millrace/kernel/columns.pyx": ("ColumnKind",),
     "millrace/kernel/event_records.pxd": ("FieldKind", "RowsField", "Head"),
     "millrace/kernel/events.pyx": ("Layout", "Wire", "Condition"),
@@ -118,10 +120,17 @@ def settings(model: type[BaseModel], prefix: str = PREFIX) -> Iterator[Setting]:
     """Give the environment variables of a settings class, each with its field."""
     for name, field in model.model_fields.items():
         variable = prefix + name.upper()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from settings(field.annotation, variable + "_")
-        else:
+        section = _section(field)
+        if section is None:
             yield variable, field
+        else:
+            yield from settings(section, variable + "_")
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the class of a section's settings; None for a setting."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def settings_tables() -> str:
@@ -156,6 +165,24 @@ def _setting_row(setting: Setting) -> tuple[str, ...]:
     shown = "**required**" if field.is_required() else "" if default in (None, "") else f"`{default}`"
     secret = SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
     return f"`{name}`", shown, f"{field.description}{' (secret)' if secret else ''}"
+
+
+def setting_names_text() -> str:
+    """Write the keys of all settings by section, those without a section first."""
+    keys: dict[str, list[str]] = {"": []}
+    for model in (*SERVICES.values(), RawJobSettings):
+        for name, field in model.model_fields.items():
+            section = _section(field)
+            if section is None:
+                keys[""].append(name)
+            else:
+                keys.setdefault(name, []).extend(section.model_fields)
+    lines = ["SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {"]
+    for section_name in sorted(keys):
+        lines += [f'    "{section_name}": (']
+        lines += [f'        "{key}",' for key in sorted(set(keys[section_name]))]
+        lines += ["    ),"]
+    return "\n".join((*lines, "}"))
 
 
 def topics_table() -> str:
@@ -289,6 +316,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "types": _of_script("types", "columns"),
     "events": _of_script("events"),
     "settings": settings_tables,
+    "setting names": setting_names_text,
     "topics": topics_table,
     "metrics": metrics_table,
     "values": values_table,

@@ -19,6 +19,7 @@ from millrace import __version__, kernel
 from millrace.installation import install_command
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.imports import uncollected
+from millrace.runtime.setting_names import variable_problems
 
 __all__ = ["main"]
 
@@ -156,9 +157,18 @@ def _reader_is_gone() -> bool:
     return bool(poll.poll(0))
 
 
+_MAY_LOAD_NO_SETTINGS: Final = frozenset({"binlog", "demo", "job", "local"})
+"""Commands whose variables are checked here; the others check them as they load their settings."""
+
+
 @click.group(cls=_LazyGroup)
 @click.version_option(
     __version__, prog_name="millrace", message=f"%(prog)s, version %(version)s, kernel {kernel.state()}"
 )
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Carry the binary log of MySQL and MariaDB to Kafka, and read it there with Spark."""
+    if context.invoked_subcommand in _MAY_LOAD_NO_SETTINGS and (problems := variable_problems(os.environ)):
+        for problem in problems:
+            click.echo(f"error: {problem}", err=True)
+        raise SystemExit(int(ExitCode.SETTINGS))

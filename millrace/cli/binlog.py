@@ -46,6 +46,7 @@ from millrace.binlog_command.terminal import (
     use_pager,
 )
 from millrace.mysql.errors import SourceError
+from millrace.runtime.config_option import CONFIG
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -215,6 +216,7 @@ class Input(Protocol):
     metavar="SET",
     help="Make a server send what comes after a GTID set, or position.",
 )
+@option(_INPUT, "--config", **CONFIG)
 @option(_INPUT, "--password", "-p", is_flag=True, help="Ask for the password. [or MILLRACE_MYSQL_PASSWORD]")
 @option(
     _INPUT, "--key-file", metavar="FILE", help="Keys of encrypted log files, a line each: id;hexadecimal key."

@@ -13,6 +13,7 @@ from millrace.cli.frame import errors_in_words
 from millrace.demo.pipeline import parse_address
 from millrace.demo.run import Demo, Options
 from millrace.local import LocalError, guard
+from millrace.runtime.config_option import config_option
 from millrace.runtime.logging import configure_logging
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,6 +23,7 @@ _SOURCE_VARIABLE: Final = "MILLRACE_DEMO_SOURCE"
 
 
 @click.command("demo")
+@config_option
 @click.option(
     "--source",
     envvar=_SOURCE_VARIABLE,

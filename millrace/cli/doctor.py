@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from millrace.cli.frame import config_option
 from millrace.doctor.examine import findings, load_sides
 from millrace.doctor.report import as_json, as_lines, summary
 from millrace.finding import Level
+from millrace.runtime.config_option import config_option
 from millrace.runtime.logging import configure_logging
 
 _PIPE_WIDTH = 1_000_000

@@ -1,10 +1,8 @@
 """What commands share: where topics are and that they are there, and errors as lines, not tracebacks."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -15,9 +13,10 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.kafka.client import connect
 from millrace.kafka.read import topic_names
 from millrace.mysql.errors import SourceError
+from millrace.runtime.config_option import config_option
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import CONFIG_VARIABLE, ServiceSettings, load_settings
+from millrace.runtime.settings import ServiceSettings, load_settings
 from millrace.text import printable
 
 _OPTIONS: Final = "millrace.settings"
@@ -38,29 +37,20 @@ def _setting(flag: str, text: str, section: str, name: str = "") -> Callable[[FC
 
 
 source_option: Final = _setting("--source", "Name of the source.", "source")
-kafka_option: Final = _setting(
+_brokers_option: Final = _setting(
     "--bootstrap-servers", "Kafka brokers, host:port.", "kafka", "bootstrap_servers"
 )
 _registry_option: Final = _setting("--registry-url", "Schema registry's address.", "registry", "url")
 
 
-def _use_config(_context: click.Context, _option: click.Parameter, path: Path | None) -> None:
-    if path is not None:
-        os.environ[CONFIG_VARIABLE] = str(path)
-
-
-config_option: Final = click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    expose_value=False,
-    callback=_use_config,
-    help=f"The TOML file; as {CONFIG_VARIABLE}.",
-)
+def kafka_option(command: FC) -> FC:
+    """Add ``--bootstrap-servers`` and ``--config``."""
+    return _brokers_option(config_option(command))
 
 
 def topic_options(command: FC) -> FC:
-    """Add ``--bootstrap-servers`` and ``--registry-url``."""
-    return kafka_option(_registry_option(command))
+    """Add ``--bootstrap-servers``, ``--registry-url`` and ``--config``."""
+    return _brokers_option(_registry_option(config_option(command)))
 
 
 def option_values() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from millrace.cli.frame import config_option
+from millrace.runtime.config_option import config_option
 
 
 def _service(name: str, what: str) -> click.Command:

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from millrace.cli.frame import config_option, option_values, source_option
+from millrace.cli.frame import option_values, source_option
+from millrace.runtime.config_option import config_option
 
 
 @click.command("snapshot")

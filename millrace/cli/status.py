@@ -11,8 +11,9 @@ from functools import cache
 import click
 
 from millrace.avro.registry import SchemaStore
-from millrace.cli.frame import config_option, errors_in_words
+from millrace.cli.frame import errors_in_words
 from millrace.kafka.schema_topic import open_schemas
+from millrace.runtime.config_option import config_option
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging

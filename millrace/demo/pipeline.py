@@ -17,12 +17,14 @@ from millrace.local.processes import Process, release_port, reserve_port
 from millrace.mysql.address import MysqlAddress
 from millrace.mysql.settings import MysqlSettings, environment, values_of_url
 from millrace.runtime.errors import SettingsError
+from millrace.runtime.setting_names import KERNEL_VARIABLE, PREFIX
 from millrace.runtime.settings import (
     EnvironmentSettings,
     KafkaAndRegistrySettings,
     KafkaSettings,
     RegistrySettings,
     load_settings,
+    variables_of,
 )
 
 SERVICES: Final = ("reader", "decoder", "rowmapper")
@@ -58,12 +60,17 @@ def parse_address(url: str) -> MysqlAddress:
 
 
 def demo_settings(bootstrap_servers: str, registry_url: str) -> KafkaAndRegistrySettings:
-    """Read what else the environment says of Kafka and the registry; raises SettingsError."""
+    """Read what else environment and file say of Kafka and the registry; raises SettingsError."""
     return load_settings(
         KafkaAndRegistrySettings,
         kafka={"bootstrap_servers": bootstrap_servers},
         registry={"url": registry_url},
     )
+
+
+def _is_kept(name: str) -> bool:
+    """Whether a variable of ours is that of the services too."""
+    return not name.upper().startswith(PREFIX) or name in {"MILLRACE_CACHE", KERNEL_VARIABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +85,12 @@ class Endpoints:
 
     def environment(self) -> dict[str, str]:
         """Return our environment with the settings of the services instead of any that it had."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-        # The user's Kafka may ask for more than an address; the database's and registry's settings are ours.
-        kept = ("MILLRACE_KAFKA_", "MILLRACE_REGISTRY_", "MILLRACE_CACHE")
-        inherited |= {name: value for name, value in os.environ.items() if name.startswith(kept)}
         return {
-            **inherited,
+            **{name: value for name, value in os.environ.items() if _is_kept(name)},
             "MILLRACE_SOURCE": self.source,
             "MILLRACE_START": self.start,
-            "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
-            "MILLRACE_REGISTRY_URL": self.registry_url,
+            **variables_of("kafka", self.kafka()),
+            **variables_of("registry", self.registry()),
             **environment(self.database),
         }
 

@@ -1,14 +1,13 @@
 """How a database server is reached: settings of whoever reads its log."""
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from millrace.mysql.address import MysqlAddress, SslMode
-from millrace.runtime.settings import SettingsGroup, parts_of
+from millrace.runtime.settings import InputFile, SettingsGroup, Switch, parts_of, refuse_idle
 
 SCHEMES: Final = ("mysql", "mariadb")
 """Of a server's address as a URL."""
@@ -33,7 +32,7 @@ _URL_OPTIONS: Final = (
 _PORT: Final = 3306
 _LAST_PORT: Final = 65535
 _SERVER: Final = re.compile(
-    r"\[(?P<six>[^\]]+)\](?::(?P<six_port>\d+))?|(?P<name>[^:\[\]]+)(?::(?P<port>\d+))?"
+    r"\[(?P<six>[^\]]+)\](?::(?P<six_port>\d+))?|(?P<name>[^\s:\[\]@/]+)(?::(?P<port>\d+))?"
 )
 
 
@@ -55,6 +54,8 @@ def _place(part: str, port: int) -> tuple[str, int, str | None]:
         return "localhost", port, part
     if part.count(":") > 1 and not part.startswith("["):
         return part, port, None
+    if "://" in part or "@" in part:  # and perhaps a password
+        raise ValueError("a server is no URL, and has no user in front: MILLRACE_MYSQL_USER and _PASSWORD")
     match = _SERVER.fullmatch(part)
     if match is None:
         raise ValueError(
@@ -64,6 +65,11 @@ def _place(part: str, port: int) -> tuple[str, int, str | None]:
     if not 0 < number <= _LAST_PORT:
         raise ValueError(f"{part!r}: a port is a number from 1 to {_LAST_PORT}")
     return match["name"] or match["six"], number, None
+
+
+def _names_port(part: str) -> bool:
+    """Whether a server is named with a port, or by a socket, which has none."""
+    return _place(part, _PORT) == _place(part, _PORT + 1) or part.startswith("/")
 
 
 def _upper(value: Any) -> Any:
@@ -89,13 +95,13 @@ class MysqlSettings(SettingsGroup):
         default="millrace", description="user with REPLICATION SLAVE, REPLICATION CLIENT and SELECT"
     )
     password: SecretStr = Field(default=SecretStr(""), description="password of the user")
-    ssl_ca: Path | None = Field(
+    ssl_ca: InputFile | None = Field(
         default=None, description="file of the CA certificates that sign the server's"
     )
-    ssl_cert: Path | None = Field(
+    ssl_cert: InputFile | None = Field(
         default=None, description="file of our certificate, if the server asks for one"
     )
-    ssl_key: Path | None = Field(default=None, description="file of our private key")
+    ssl_key: InputFile | None = Field(default=None, description="file of our private key")
     ssl_mode: Annotated[SslMode | None, BeforeValidator(_upper)] = Field(
         default=None,
         description="DISABLED, PREFERRED (TLS where the server offers it), REQUIRED, VERIFY_CA (its "
@@ -103,13 +109,13 @@ class MysqlSettings(SettingsGroup):
         "MySQL's own client; by default VERIFY_IDENTITY where MILLRACE_MYSQL_SSL_CA is given, else REQUIRED "
         "where MILLRACE_MYSQL_SSL_CERT is, else PREFERRED",
     )
-    get_server_public_key: bool = Field(
+    get_server_public_key: Switch = Field(
         default=False,
         description="true to take the server's key on trust where it asks for the password itself "
         "(caching_sha2_password, sha256_password) and TLS is not verified: the RSA key that it sends, with "
         "TLS that of its certificate; whoever stands in between can then learn the password",
     )
-    server_public_key_path: Path | None = Field(
+    server_public_key_path: InputFile | None = Field(
         default=None,
         description="file of the server's RSA public key (PEM), for these two methods without TLS: the "
         "password is encrypted for this key alone",
@@ -127,7 +133,7 @@ class MysqlSettings(SettingsGroup):
     connect_timeout_s: float = Field(
         default=10.0, ge=1, le=3600, description="seconds to wait for a connection, 1 to 3600"
     )
-    allow_statements: bool = Field(
+    allow_statements: Switch = Field(
         default=False, description="true to read a log with binlog_format=STATEMENT"
     )
 
@@ -164,6 +170,16 @@ class MysqlSettings(SettingsGroup):
             )
         if self.ssl_key is not None and self.ssl_cert is None:
             raise ValueError(f"{_PREFIX}SSL_CERT is missing: expected the certificate of {_PREFIX}SSL_KEY")
+        effective = self.effective_ssl_mode
+        if effective.verifies:
+            because = f"{_PREFIX}SSL_MODE={effective} verifies who gets the password; unset it"
+            refuse_idle("mysql", self, "get_server_public_key", because=because)
+        if effective.verifies or effective is SslMode.REQUIRED:
+            because = f"it is for servers without TLS, and {_PREFIX}SSL_MODE={effective} does without it"
+            refuse_idle("mysql", self, "server_public_key_path", because=because)
+        if self.host is not None and all(_names_port(part) for part in parts_of(self.host)):
+            because = f"each server of {_PREFIX}HOST has a port or a socket; unset it"
+            refuse_idle("mysql", self, "port", because=because)
         if self.get_server_public_key and self.server_public_key_path is not None:
             raise ValueError(
                 f"{_PREFIX}GET_SERVER_PUBLIC_KEY takes any key and {_PREFIX}SERVER_PUBLIC_KEY_PATH one "
@@ -217,7 +233,8 @@ def values_of_url(url: str) -> tuple[dict[str, Any], str | None]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError(_no_url(url)) from None
-    if parts.scheme not in SCHEMES or not host or port == 0 or parts.path.count("/") > 1 or parts.fragment:
+    beside = parts.path.count("/") > 1 or "@" in parts.path or parts.fragment
+    if parts.scheme not in SCHEMES or not host or port == 0 or beside:
         raise ValueError(_no_url(url))
     values: dict[str, Any] = {"host": host}
     if port:
@@ -228,6 +245,8 @@ def values_of_url(url: str) -> tuple[dict[str, Any], str | None]:
         values["password"] = unquote(parts.password)
     for option, value in parse_qsl(parts.query, keep_blank_values=True):
         name = option.replace("-", "_")
+        if "@" in option + value and name not in _URL_OPTIONS:  # the rest of a password
+            raise ValueError(_no_url(url))
         if name not in _URL_OPTIONS:
             known = ", ".join(each.replace("_", "-") for each in _URL_OPTIONS)
             raise ValueError(f"{_no_url(url)}: {option!r} is none of the options {known}")
@@ -236,15 +255,20 @@ def values_of_url(url: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _no_url(url: str) -> str:
-    hidden = re.sub(r"(//[^/@]*?:)[^@]*@", r"\1***@", url)
-    return f"{hidden} is not mysql://user:password@host:port/LOGFILE"
+    # Up to the last @, since a password that is not encoded may hold any character.
+    hidden = re.sub(r"(//[^:@]*:).*@", r"\1***@", url)
+    password = re.search(r"//[^:@]*:(.*)@", url)
+    advice = ""
+    if password is not None and re.search(r"[/?#@:\[\]]", password[1]):
+        advice = "; percent-encode / ? # @ : [ ] % in a password, as %2F %3F %23 %40 %3A %5B %5D %25"
+    return f"{hidden} is not mysql://user:password@host:port/LOGFILE{advice}"
 
 
 def environment(address: MysqlAddress) -> dict[str, str]:
     """Return the variables by which a service is told of ``address``."""
     values = {
         "host": address.unix_socket or address.host,
-        "port": address.port,
+        "port": None if address.unix_socket else address.port,
         "user": address.user,
         "password": address.password,
         "ssl_mode": address.ssl_mode,

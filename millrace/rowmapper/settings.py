@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from millrace.binlog.columns import AvroOptions
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup, Switch, refuse_idle
 from millrace.selection.rows import RowRules, parse_rules
 from millrace.selection.settings import (
     ColumnsSettings,
@@ -63,7 +63,7 @@ class RowsSettings(SettingsGroup):
         "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may use it "
         "for NULL)",
     )
-    propagate_source_type: bool = Field(
+    propagate_source_type: Switch = Field(
         False,
         description="true to add the SQL type of each column to schemas, as Debezium's "
         "column.propagate.source.type does: __debezium.source.column.type, length, scale and name",
@@ -78,15 +78,15 @@ class RowsSettings(SettingsGroup):
         description="whether a record without a value follows a delete in a table with a key: auto (if "
         "the topic is compacted), always or never",
     )
-    key_headers: bool = Field(
+    key_headers: Switch = Field(
         False,
         description="true to add the other key as a header to both records of an update of the key: "
         "__debezium.newkey, __debezium.oldkey",
     )
-    truncate: bool = Field(
+    truncate: Switch = Field(
         False, description="true to write TRUNCATE TABLE as a record with op t and without a key"
     )
-    include_query: bool = Field(
+    include_query: Switch = Field(
         False, description="true to add the statement, if it is logged, as source.query to each row"
     )
     filter: RowConditions = Field(
@@ -125,9 +125,19 @@ class RowsSettings(SettingsGroup):
     )
 
     @model_validator(mode="after")
-    def _rows_are_kept_somewhere(self) -> "RowsSettings":
+    def _can_act(self) -> "RowsSettings":
         if self.complete and self.store is None:
             raise ValueError("MILLRACE_ROWS_STORE is missing: MILLRACE_ROWS_COMPLETE needs it")
+        if not self.complete:
+            refuse_idle("rows", self, "store", because="MILLRACE_ROWS_COMPLETE names no table")
+        if self.decimal != "decimal":
+            because = (
+                f"MILLRACE_ROWS_DECIMAL={self.decimal} decides for DECIMAL of any size; unset one of them"
+            )
+            refuse_idle("rows", self, "wide_decimal", because=because)
+        if self.format in {"json", "cloudevents"}:
+            because = f"MILLRACE_ROWS_FORMAT={self.format} has no schemas; unset one of them"
+            refuse_idle("rows", self, "column_attributes", "propagate_source_type", because=because)
         return self
 
     @property
@@ -169,7 +179,14 @@ class RowMapperSettings(ServiceSettings):
     columns: ColumnsSettings = ColumnsSettings()  # type: ignore[call-arg]  # likewise
 
     @model_validator(mode="after")
-    def _statements_show_nothing(self) -> "RowMapperSettings":
+    def _rows_fit_the_rest(self) -> "RowMapperSettings":
+        because = None
+        if self.rows.format != "avro":
+            because = f"MILLRACE_ROWS_FORMAT is {self.rows.format}, and a registry has schemas of Avro alone"
+        elif self.registry.url is None:
+            because = "MILLRACE_REGISTRY_URL is not set, and only a schema registry refuses schemas"
+        if because is not None:
+            refuse_idle("rows", self.rows, "on_incompatible", because=because)
         if self.rows.include_query and self.columns.rules:
             raise ValueError(
                 "MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold the values that MILLRACE_COLUMNS_… "

@@ -2,45 +2,68 @@
 
 ``MILLRACE_KAFKA_BOOTSTRAP_SERVERS`` in the environment is ``bootstrap_servers`` in the section ``[kafka]`` of
 the file that ``MILLRACE_CONFIG`` names; ``MILLRACE_SOURCE`` is ``source`` outside the sections. The
-environment wins. An unknown name within a section that a service uses is an error; sections that it does not
-use are not looked at, so that all services can share one file.
+environment wins. All programs can share one environment and one file: a name that none of them knows is an
+error (:mod:`millrace.runtime.setting_names`), values that a program does not use are not looked at.
 
 A service derives its settings from :class:`ServiceSettings` and calls :func:`load_settings`. Each field has a
 description, which is printed when its value is missing or wrong: it says what is expected. Values are never
 printed, since any of them may be a secret in the wrong place.
 """
 
-import difflib
 import os
+import re
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
-from pydantic_settings import (
-    SettingsError as SourceError,
-)
 
 from millrace.contract import Topics, first_version, source_problem, unescape_name
 from millrace.runtime.errors import SettingsError
+from millrace.runtime.setting_names import (
+    CONFIG_VARIABLE,
+    PREFIX,
+    file_problems,
+    given_variables,
+    known_variables,
+    variable_problems,
+)
 from millrace.wildcards import Wildcards
 
-PREFIX = "MILLRACE_"
-CONFIG_VARIABLE = "MILLRACE_CONFIG"
+_BROKER: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(:(?P<port>[0-9]{1,5}))?")
+_LAST_PORT: Final = 65535
 
 
 def _source(value: str) -> str:
     problem = source_problem(value)
     if problem is not None:
         raise ValueError(problem)
+    return value
+
+
+def _replicas(value: int) -> int:
+    if not value:
+        raise ValueError("a topic has a replica at least")
     return value
 
 
@@ -55,6 +78,58 @@ def _url(value: str) -> str:
     return value
 
 
+def _brokers(value: str) -> str:
+    for part in parts_of(value):
+        if "://" in part:
+            raise ValueError("a broker has no http:// or other scheme in front")
+        broker = _BROKER.fullmatch(part)
+        if broker is None or not 0 < int(broker["port"] or 1) <= _LAST_PORT:
+            raise ValueError("one of them is not HOST:PORT")
+    return value
+
+
+def _switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    switches = {"true": True, "false": False}
+    if not isinstance(value, str) or value.lower() not in switches:
+        raise ValueError("neither true nor false")
+    return switches[value.lower()]
+
+
+Switch = Annotated[bool, BeforeValidator(_switch)]
+"""true or false, and no other word."""
+
+
+class _Readable:
+    """Marks the path of a file that :func:`load_settings` finds, and may read."""
+
+
+InputFile = Annotated[Path, _Readable()]
+"""The path of a file that must be there."""
+
+
+def refuse_idle(section: str, group: BaseModel, *names: str, because: str) -> None:
+    """Raise ValueError where one of the settings ``names`` is given, which would have no effect.
+
+    A setting with its default is none that is given.
+    """
+    idle = [
+        _variable([section, name] if section else [name])
+        for name in names
+        if getattr(group, name) != type(group).model_fields[name].get_default(call_default_factory=True)
+    ]
+    if idle:
+        raise ValueError(f"{' and '.join(idle)} would have no effect: {because}")
+
+
+def refuse_repeated(names: list[str]) -> None:
+    """Raise ValueError where two rules of a list have the same left side."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} has two rules, of which but one would have an effect")
+
+
 class SettingsGroup(BaseModel):
     """A section of the file, a common prefix in the environment.
 
@@ -64,10 +139,22 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+_TLS: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
+
+
+def _key_is_complete(section: str, group: "KafkaSettings | RegistrySettings") -> None:
+    """Raise ValueError for a part of certificate, private key and its password that lacks another."""
+    prefix = _variable([section, "ssl"])
+    if (group.ssl_certificate_location is None) != (group.ssl_key_location is None):
+        raise ValueError(f"{prefix}_CERTIFICATE_LOCATION and {prefix}_KEY_LOCATION go together")
+    if group.ssl_key_location is None:
+        refuse_idle(section, group, "ssl_key_password", because=f"{prefix}_KEY_LOCATION is not set")
+
+
 class KafkaSettings(SettingsGroup):
     """How Kafka is reached: ``MILLRACE_KAFKA_…``."""
 
-    bootstrap_servers: str = Field(
+    bootstrap_servers: Annotated[str, AfterValidator(_brokers)] = Field(
         min_length=1, description="brokers as host:port, separated by commas", examples=["localhost:9092"]
     )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
@@ -78,11 +165,11 @@ class KafkaSettings(SettingsGroup):
     )
     sasl_username: str | None = Field(None, description="user name for SASL")
     sasl_password: SecretStr | None = Field(None, description="password for SASL")
-    ssl_ca_location: Path | None = Field(
+    ssl_ca_location: InputFile | None = Field(
         None, description="file of the CA certificates that sign the brokers'"
     )
-    ssl_certificate_location: Path | None = Field(None, description="file of our certificate")
-    ssl_key_location: Path | None = Field(None, description="file of our private key")
+    ssl_certificate_location: InputFile | None = Field(None, description="file of our certificate")
+    ssl_key_location: InputFile | None = Field(None, description="file of our private key")
     ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
     compression: Literal["lz4", "zstd", "none"] = Field(
         "lz4", description="how records are compressed: lz4, zstd or none; zstd takes more CPU and less disk"
@@ -114,6 +201,15 @@ class KafkaSettings(SettingsGroup):
                 f"{PREFIX}KAFKA_SECURITY_PROTOCOL must be SASL_SSL or SASL_PLAINTEXT when "
                 f"{PREFIX}KAFKA_SASL_… is given"
             )
+        if not self.security_protocol.endswith("SSL"):
+            refuse_idle(
+                "kafka",
+                self,
+                *_TLS,
+                because=f"{PREFIX}KAFKA_SECURITY_PROTOCOL is {self.security_protocol}, without TLS; set "
+                "SSL or SASL_SSL",
+            )
+        _key_is_complete("kafka", self)
         return self
 
 
@@ -127,28 +223,29 @@ class RegistrySettings(SettingsGroup):
     )
     username: str | None = Field(None, description="user name for basic authentication")
     password: SecretStr | None = Field(None, description="password for basic authentication")
-    ssl_ca_location: Path | None = Field(
+    ssl_ca_location: InputFile | None = Field(
         None, description="file of the CA certificates that sign the registry's"
     )
-    ssl_certificate_location: Path | None = Field(None, description="file of our certificate")
-    ssl_key_location: Path | None = Field(None, description="file of our private key")
+    ssl_certificate_location: InputFile | None = Field(None, description="file of our certificate")
+    ssl_key_location: InputFile | None = Field(None, description="file of our private key")
     ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
 
     @model_validator(mode="after")
     def _credentials_are_complete(self) -> "RegistrySettings":
         if (self.username is None) != (self.password is None):
             raise ValueError(f"{PREFIX}REGISTRY_USERNAME and {PREFIX}REGISTRY_PASSWORD go together")
-        if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
-            raise ValueError(
-                f"{PREFIX}REGISTRY_SSL_CERTIFICATE_LOCATION and {PREFIX}REGISTRY_SSL_KEY_LOCATION go together"
-            )
+        _key_is_complete("registry", self)
         if self.url is None and any(value for name, value in self if name != "url"):
             raise ValueError(f"{PREFIX}REGISTRY_URL is needed with {PREFIX}REGISTRY_…")
+        if self.url is not None and urlsplit(self.url).scheme == "http":
+            refuse_idle("registry", self, *_TLS, because=f"{PREFIX}REGISTRY_URL is http://, without TLS")
+        if self.url is not None and self.username is not None and "@" in urlsplit(self.url).netloc:
+            raise ValueError(f"{PREFIX}REGISTRY_USERNAME is given, and {PREFIX}REGISTRY_URL has a user too")
         return self
 
 
 class EnvironmentSettings(BaseSettings):
-    """Groups of the services' settings, from the environment alone, for what needs no source."""
+    """Settings from the environment and then the file; they do not change."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -157,7 +254,30 @@ class EnvironmentSettings(BaseSettings):
         env_ignore_empty=True,
         extra="ignore",
         defer_build=True,
+        frozen=True,
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take explicit values first, then the environment, then the file."""
+        assert isinstance(env_settings, EnvSettingsSource)
+        known = known_variables()
+        env_settings.env_vars = {
+            name.lower(): value
+            for name, value in given_variables(os.environ).items()
+            if value and name in known
+        }
+        file = os.environ.get(CONFIG_VARIABLE)
+        if not file:
+            return init_settings, env_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
 
 
 class KafkaAndRegistrySettings(EnvironmentSettings):
@@ -174,6 +294,7 @@ def _table_names(value: str) -> str:
             raise ValueError(f"{part!r} is not DATABASE.TABLE=DATABASE.TABLE")
         if other.count("%") > name.count("%"):
             raise ValueError(f"{part!r} has more % on the right than on the left, for which they stand")
+    refuse_repeated([part.partition("=")[0].strip() for part in parts_of(value)])
     return value
 
 
@@ -184,6 +305,7 @@ def _table_partitions(value: str) -> str:
             raise ValueError(f"{part!r} is not DATABASE.TABLE=PARTITIONS")
         if not int(count):
             raise ValueError(f"{part!r}: a topic has a partition at least")
+    refuse_repeated([part.partition("=")[0].strip() for part in parts_of(value)])
     return value
 
 
@@ -220,7 +342,7 @@ def _tables(value: str) -> str:
 class TopicsSettings(SettingsGroup):
     """How topics are created when they are missing, and what is in none: ``MILLRACE_TOPICS_…``."""
 
-    replication_factor: int = Field(
+    replication_factor: Annotated[int, AfterValidator(_replicas)] = Field(
         -1, ge=-1, le=32767, description="replicas of a new topic; -1 for the broker's default"
     )
     max_tables: int = Field(
@@ -272,31 +394,9 @@ class TopicsSettings(SettingsGroup):
         return None
 
 
-class FileSettings(EnvironmentSettings):
-    """The same, from the environment and then the file; they do not change."""
-
-    model_config = SettingsConfigDict(frozen=True)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take explicit values first, then the environment, then the file."""
-        file = os.environ.get(CONFIG_VARIABLE)
-        if not file:
-            return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
-
-
-class ServiceSettings(FileSettings):
+class ServiceSettings(EnvironmentSettings):
     """What every service needs to know."""
 
-    config_file: ClassVar[Path | None] = None
     captures: ClassVar[bool] = False
     """Whether what it is for reads a server, and writes what decoder and row mapper read."""
 
@@ -325,6 +425,10 @@ class ServiceSettings(FileSettings):
 
     @model_validator(mode="after")
     def _reads_what_it_may(self) -> Self:
+        if self.input_source == self.source:
+            raise ValueError(
+                "MILLRACE_INPUT_SOURCE is MILLRACE_SOURCE itself: unset it, or name another source"
+            )
         if self.captures and self.names.reads_another:
             raise ValueError(
                 "MILLRACE_INPUT_SOURCE is wrong: decoder and row mapper alone read the topics of another "
@@ -347,30 +451,45 @@ def load_settings(settings_class: type[Settings], **values: Any) -> Settings:
     Raises :class:`SettingsError` with a line for each setting that is missing or wrong.
     """
     _check_file()
+    problems = variable_problems(os.environ)
     try:
-        return settings_class(**values)
+        settings = settings_class(**values)
     except ValidationError as error:
-        raise SettingsError(_problems(settings_class, error)) from None
-    except SourceError:
-        raise SettingsError(_sections_with_values(settings_class)) from None
+        raise SettingsError([*problems, *_problems(settings_class, error)]) from None
+    problems += _missing_files(settings)
+    if problems:
+        raise SettingsError(problems)
+    return settings
 
 
-def _sections_with_values(settings_class: type[BaseSettings]) -> list[str]:
-    """Word what pydantic cannot take: the variable of a whole section, which only JSON may be in."""
-    return [
-        _no_section(name)
-        for name, field in settings_class.model_fields.items()
-        if _is_section(field.annotation) and PREFIX + name.upper() in os.environ
-    ]
+def variables_of(section: str, group: SettingsGroup) -> dict[str, str]:
+    """Return the variables by which another process is told of a section; secrets are among them."""
+    values = {name: value for name, value in group if value is not None}
+    return {
+        _variable([section, name]): str(value.get_secret_value() if isinstance(value, SecretStr) else value)
+        for name, value in values.items()
+    }
 
 
-def _no_section(name: str) -> str:
-    return f"{_variable([name])} is not a setting: unset it, and set {_variable([name, '…'])} one by one"
+def _missing_files(settings: BaseModel, *above: str) -> Iterator[str]:
+    """Yield a line for each file that is named and cannot be read."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from _missing_files(value, *above, name)
+        elif isinstance(value, Path) and _is_input(field):
+            try:
+                with value.open("rb"):
+                    pass
+            except OSError as error:
+                yield f"{_variable([*above, name])} is wrong: {value} cannot be read: {error.strerror}"
 
 
-def _is_section(annotation: Any) -> bool:
+def _is_input(field: FieldInfo) -> bool:
     return any(
-        isinstance(part, type) and issubclass(part, BaseModel) for part in (annotation, *get_args(annotation))
+        isinstance(mark, _Readable)
+        for kind in get_args(field.annotation)
+        for mark in getattr(kind, "__metadata__", ())
     )
 
 
@@ -380,17 +499,21 @@ def _check_file() -> None:
         return
     try:
         with Path(name).open("rb") as file:
-            tomllib.load(file)
+            content = tomllib.load(file)
     except OSError as error:
         raise SettingsError([f"{CONFIG_VARIABLE}: {name} cannot be read: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError([f"{CONFIG_VARIABLE}: {name} is not a TOML file: {error}"]) from None
+    if problems := file_problems(name, content):
+        raise SettingsError(problems)
 
 
 def _problems(settings_class: type[BaseSettings], error: ValidationError) -> list[str]:
     problems: dict[str, None] = {}
     for detail in error.errors(include_url=False, include_input=False, include_context=True):
         path = [str(part) for part in detail["loc"] if isinstance(part, str)]
+        if detail["type"] == "extra_forbidden":  # of the environment, which variable_problems() has named
+            continue
         problems.update(dict.fromkeys(_describe(settings_class, path, detail["type"], detail["msg"])))
     return list(problems)
 
@@ -418,13 +541,6 @@ def _describe(settings_class: type[BaseModel], path: list[str], kind: str, messa
             ]
     if kind == "value_error" and (description is None or not names):
         return [message.removeprefix("Value error, ")]
-    if kind == "extra_forbidden":
-        known = difflib.get_close_matches(path[-1], model.model_fields, n=1) or sorted(model.model_fields)
-        return [
-            f"{_variable(path)} is unknown; there is {', '.join(_variable([*names, name]) for name in known)}"
-        ]
-    if kind == "model_type":
-        return [_no_section("_".join(names))]
     if not description:
         return [f"{_variable(names)}: {message}"]
     verb = "is missing" if kind == "missing" else "is wrong"

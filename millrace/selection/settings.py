@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from millrace.runtime.settings import SettingsGroup, parts_of
+from millrace.runtime.settings import SettingsGroup, parts_of, refuse_idle, refuse_repeated
 from millrace.selection.columns import ColumnRules, column_pattern
 from millrace.selection.rows import parse_rules
 from millrace.selection.tables import TableRules
@@ -25,11 +25,15 @@ __all__ = [
 _LEAST_SALT: Final = 16
 
 
-def _each(check: Callable[[str], bool], expected: str) -> AfterValidator:
+def _each(check: Callable[[str], bool], expected: str, sides: str = "") -> AfterValidator:
+    """Check each part of a list; where ``sides`` is between two, also that no left side comes twice."""
+
     def checked(value: str) -> str:
         for part in parts_of(value):
             if not check(part):
                 raise ValueError(f"{part!r} is not {expected}")
+        if sides:
+            refuse_repeated([part.partition(sides)[0].strip() for part in parts_of(value)])
         return value
 
     return AfterValidator(checked)
@@ -85,7 +89,7 @@ class ReplicateSettings(SettingsGroup):
         "(mysql, sys) without it",
     )
     ignore_db: Annotated[str, _NAME] = Field(
-        "", description="databases whose tables have none, separated by commas; not looked at with a do_db"
+        "", description="databases whose tables have none, separated by commas; not with a do_db"
     )
     do_table: Annotated[str, _TABLE] = Field(
         "", description="tables that have row topics, as DATABASE.TABLE, separated by commas"
@@ -101,7 +105,7 @@ class ReplicateSettings(SettingsGroup):
     wild_ignore_table: Annotated[str, _TABLE] = Field(
         "", description="patterns of tables that have none, in the same form"
     )
-    rewrite_db: Annotated[str, _each(_is_rewriting, "OLD->NEW")] = Field(
+    rewrite_db: Annotated[str, _each(_is_rewriting, "OLD->NEW", "->")] = Field(
         "",
         description="other names of databases in row topics, as OLD->NEW, separated by commas; the rules "
         "above take the new name",
@@ -113,13 +117,22 @@ class ReplicateSettings(SettingsGroup):
         "first, separated by commas; all without it",
     )
     ignore_server_ids: Annotated[str, _NUMBER] = Field(
-        "", description="servers whose changes are not, in the same form"
+        "", description="servers whose changes are not, in the same form; not with do_server_ids"
     )
-    ignore_operations: Annotated[str, _each(_is_operation, "DATABASE.TABLE=LETTERS of c, u, d")] = Field(
+    ignore_operations: Annotated[str, _each(_is_operation, "DATABASE.TABLE=LETTERS of c, u, d", "=")] = Field(
         "",
         description="inserts (c), updates (u) and deletes (d) that are not in row topics, as "
         "DATABASE.TABLE=LETTERS with % and _ as in LIKE, separated by commas",
     )
+
+    @model_validator(mode="after")
+    def _can_act(self) -> "ReplicateSettings":
+        if self.do_db:
+            refuse_idle("replicate", self, "ignore_db", because="MILLRACE_REPLICATE_DO_DB decides alone")
+        if self.do_server_ids:
+            because = "MILLRACE_REPLICATE_DO_SERVER_IDS decides alone"
+            refuse_idle("replicate", self, "ignore_server_ids", because=because)
+        return self
 
     @property
     def servers(self) -> "ServerRules":
@@ -190,7 +203,7 @@ def _is_key(part: str) -> bool:
     return _is_table(pattern.strip()) and bool(equals)
 
 
-RowKeys = Annotated[str, _each(_is_key, "DATABASE.TABLE=COLUMN")]
+RowKeys = Annotated[str, _each(_is_key, "DATABASE.TABLE=COLUMN", "=")]
 """Columns of keys as :func:`keys_of` reads them."""
 
 
@@ -217,7 +230,7 @@ class ColumnsSettings(SettingsGroup):
         description="columns that row topics do not have, as DATABASE.TABLE.COLUMN with % and _ as in LIKE, "
         "separated by commas",
     )
-    mask: Annotated[str, _each(_is_mask, "DATABASE.TABLE.COLUMN=TEXT")] = Field(
+    mask: Annotated[str, _each(_is_mask, "DATABASE.TABLE.COLUMN=TEXT", "=")] = Field(
         "",
         description="columns that have the same text in all rows, as DATABASE.TABLE.COLUMN=TEXT, separated "
         "by commas",
@@ -230,16 +243,23 @@ class ColumnsSettings(SettingsGroup):
     hash_salt: SecretStr | None = Field(
         None, min_length=_LEAST_SALT, description="key of these hashes, of 16 characters or more"
     )
-    truncate: Annotated[str, _each(_is_length, "DATABASE.TABLE.COLUMN=LENGTH")] = Field(
+    truncate: Annotated[str, _each(_is_length, "DATABASE.TABLE.COLUMN=LENGTH", "=")] = Field(
         "",
         description="columns of text or bytes that are cut, as DATABASE.TABLE.COLUMN=LENGTH in characters "
         "(bytes of binary ones), separated by commas",
     )
 
     @model_validator(mode="after")
-    def _hashes_have_a_salt(self) -> "ColumnsSettings":
+    def _can_act(self) -> "ColumnsSettings":
         if self.hash and self.hash_salt is None:
             raise ValueError("MILLRACE_COLUMNS_HASH_SALT is missing: MILLRACE_COLUMNS_HASH needs it")
+        if not self.hash:
+            because = "MILLRACE_COLUMNS_HASH names no column"
+            refuse_idle("columns", self, "hash_salt", because=because)
+        try:
+            refuse_repeated([each.lower() for each in self.rules.patterns()])
+        except ValueError as error:
+            raise ValueError(f"MILLRACE_COLUMNS_… is wrong: {error}") from None
         return self
 
     @property

@@ -23,13 +23,13 @@ from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
 from millrace.mysql.settings import MysqlSettings
 from millrace.mysql.status import LogFile, binary_logs, log_status
-from millrace.runtime.settings import FileSettings, KafkaSettings, RegistrySettings
+from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, RegistrySettings
 from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
 
 _DEAD_LETTERS_LIMIT: Final = 100_000
 
 
-class StatusSettings(FileSettings):
+class StatusSettings(EnvironmentSettings):
     """The settings of the services, of which only Kafka's are needed."""
 
     source: str | None = Field(default=None, description="name of the replication stream")

@@ -2,14 +2,14 @@
 
 from pydantic import Field
 
-from millrace.runtime.settings import RegistrySettings, ServiceSettings
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, Switch
 
 
 class DecoderSettings(ServiceSettings):
     """What the decoder needs to know."""
 
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
-    skip_gap: bool = Field(
+    skip_gap: Switch = Field(
         default=False,
         description="true to continue at the first record that is left when others were deleted unread, "
         "false to stop",

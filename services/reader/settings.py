@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
-from millrace.runtime.settings import ServiceSettings, TopicsSettings
+from millrace.runtime.settings import ServiceSettings, Switch, TopicsSettings, refuse_idle
 from services.reader.start_position import seconds_of
 
 _START = re.compile(r"earliest|latest|gtid:.*|time:.*|.+:[0-9]+", re.DOTALL)
@@ -39,7 +39,7 @@ class ReaderSettings(ServiceSettings):
         description="binary log files instead of a server: paths, globs, or a log's .index file, "
         "separated by commas",
     )
-    follow: bool = Field(default=False, description="true to wait for more at the end of the files")
+    follow: Switch = Field(default=False, description="true to wait for more at the end of the files")
     start: Annotated[str, AfterValidator(checked_start)] = Field(
         default="earliest",
         description="where to start the first time: earliest, latest, FILE:POSITION with a position of 4 or "
@@ -50,7 +50,7 @@ class ReaderSettings(ServiceSettings):
         description="when the server has purged what was not read, or a log file in between is missing: "
         "stop, or continue at the oldest log that is there, with a gap record in the raw topic",
     )
-    semi_sync: bool = Field(
+    semi_sync: Switch = Field(
         default=False,
         description="true to make each COMMIT on the server wait until Kafka has the transaction: "
         "docs/semi-sync.md says when that promise holds",
@@ -66,6 +66,12 @@ class ReaderSettings(ServiceSettings):
             raise ValueError(
                 "MILLRACE_MYSQL_HOST and MILLRACE_FILES exclude each other: read a server or files"
             )
+        if self.files:
+            because = "MILLRACE_FILES is set, and no server is read; unset it"
+            refuse_idle("mysql", self.mysql, *type(self.mysql).model_fields, because=because)
+        else:
+            because = "it is for MILLRACE_FILES, and a server is read, which is always followed; unset it"
+            refuse_idle("", self, "follow", because=because)
         if self.files and self.semi_sync:
             raise ValueError("MILLRACE_SEMI_SYNC is wrong: files wait for nobody; read a server or unset it")
         if self.files and self.start.startswith("gtid:"):

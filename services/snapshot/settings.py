@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup
+from millrace.runtime.settings import RegistrySettings, ServiceSettings, SettingsGroup, Switch, refuse_idle
 from millrace.selection.settings import ReplicateSettings
 
 
@@ -77,12 +77,18 @@ class SnapshotSettings(ServiceSettings):
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     replicate: ReplicateSettings = Field(default_factory=lambda: ReplicateSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
-    restart: bool = Field(
+    restart: Switch = Field(
         False, description="true to start a snapshot over, whatever an earlier one has read"
     )
 
     @model_validator(mode="after")
-    def _has_server(self) -> Any:
+    def _can_act(self) -> Any:
         if self.mysql.host is None:
             raise ValueError("MILLRACE_MYSQL_HOST is missing: expected the server that the reader reads")
+        if self.snapshot.mode == "signals":
+            because = "MILLRACE_SNAPSHOT_MODE is signals, each of which names its tables; unset it"
+            refuse_idle("snapshot", self.snapshot, "tables", because=because)
+        if self.snapshot.mode != "now":
+            because = f"MILLRACE_SNAPSHOT_MODE is {self.snapshot.mode}; unset one of them"
+            refuse_idle("", self, "restart", because=because)
         return self

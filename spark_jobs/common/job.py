@@ -41,6 +41,7 @@ from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.topics import another_topic, topic_ids
 from millrace.rowmapper.settings import RowMapperSettings, RowsSettings
+from millrace.runtime.config_option import config_option
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
@@ -342,6 +343,7 @@ def job_command(
         @click.option(
             "--bootstrap-servers", help="Kafka brokers, host:port. [MILLRACE_KAFKA_BOOTSTRAP_SERVERS]"
         )
+        @config_option
         @_unless(raw, "--registry-url", help="Schema registry's address. [MILLRACE_REGISTRY_URL]")
         @_unless(
             not raw,

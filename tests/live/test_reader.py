@@ -483,6 +483,9 @@ def _one_line(errors: str, *words: str) -> None:
         assert word in lines[0], errors
 
 
+VERIFYING = {"MILLRACE_MYSQL_SSL_MODE": "VERIFY_IDENTITY", "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "false"}
+
+
 def test_wrong_host_port_and_password(
     kafka: Kafka, database: Server, source_name: str, free_port: int
 ) -> None:
@@ -492,7 +495,7 @@ def test_wrong_host_port_and_password(
         ({"MILLRACE_MYSQL_PORT": str(free_port)}, ("cannot connect", "MILLRACE_MYSQL_HOST and _PORT")),
         ({"MILLRACE_MYSQL_PASSWORD": "wrong"}, ("check user and password", "MILLRACE_MYSQL_PASSWORD")),
         ({"MILLRACE_MYSQL_USER": "nobody-knows-me"}, ("check user and password",)),
-        ({"MILLRACE_MYSQL_SSL_MODE": "VERIFY_IDENTITY"}, ("TLS does not come about", "_SSL_CA")),
+        (VERIFYING, ("TLS does not come about", "_SSL_CA")),
         ({"MILLRACE_START": "mysql-bin.999999:4"}, ("SHOW BINARY LOGS",)),
         ({"MILLRACE_START": "mysql-bin.000001:5"}, ("error 1236",)),
     ):

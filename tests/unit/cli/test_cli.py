@@ -2,7 +2,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -147,3 +150,58 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         done = CliRunner().invoke(main, ["job", name, "--help"])
         assert done.exit_code == 0
         assert done.output == job_help(name.replace("-", "_"))
+
+
+def commands(command: click.Command, *above: str) -> Iterator[tuple[str, click.Command]]:
+    """Each command that is no group of others, with its name."""
+    if not isinstance(command, click.Group):
+        yield " ".join(above), command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from commands(below, *above, name)
+
+
+def test_every_command_with_settings_takes_them_from_a_file() -> None:
+    without = {
+        name
+        for name, command in commands(main)
+        if not any("--config" in option.opts for option in command.params)
+    }
+    assert without == {"job jars", "local down", "local status", "local up"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["local", "status"],
+        ["job", "jars"],
+        ["binlog", "no-such-file"],
+        ["demo"],
+        ["topic", "t"],
+        ["verify", "raw"],
+        ["doctor"],
+        ["status"],
+        ["snapshot"],
+        ["run"],
+    ],
+    ids=" ".join,
+)
+def test_a_misspelt_variable_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_COLUMN_DROP", "clinic.patient.name")
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code in {1, 2}  # doctor's finding has the code of an error
+    assert "MILLRACE_COLUMN_DROP is unknown; there is MILLRACE_COLUMNS_DROP" in done.output
+
+
+def test_a_file_says_where_kafka_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file for the option and the variable, in a command that knows no source too."""
+    file = tmp_path / "millrace.toml"
+    file.write_text('[kafka]\nbootstrap_servers = "127.0.0.1:1"\nconnect_timeout_s = 0.5\n')
+    monkeypatch.setenv("MILLRACE_CONFIG", "")
+    for arguments in (["topic", "t", "--config", str(file)], ["topic", "t"]):
+        done = CliRunner().invoke(main, arguments)
+        assert "127.0.0.1:1" in done.output
+        monkeypatch.setenv("MILLRACE_CONFIG", str(file))

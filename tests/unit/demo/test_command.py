@@ -37,14 +37,18 @@ def test_wrong_addresses_are_told_without_the_password(url: str) -> None:
     assert "u:p" not in str(caught.value)
 
 
-def test_the_services_get_our_settings_and_none_that_lies_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLRACE_CONFIG", "/some/file")
+def test_the_services_get_our_settings_and_none_that_lies_around(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "millrace.toml"
+    file.write_text('[kafka]\nsecurity_protocol = "SSL"\n[registry]\nusername = "u"\npassword = "hidden"\n')
+    monkeypatch.setenv("MILLRACE_CONFIG", str(file))
     monkeypatch.setenv("MILLRACE_MYSQL_HOST", "elsewhere")
-    monkeypatch.setenv("MILLRACE_KAFKA_SECURITY_PROTOCOL", "SSL")
     endpoints = Endpoints("demo", MysqlAddress("h", 1, "u", "p"), "b:1", "http://r", "latest")
     environment = endpoints.environment()
     assert "MILLRACE_CONFIG" not in environment
     assert environment["MILLRACE_KAFKA_SECURITY_PROTOCOL"] == "SSL"
+    assert environment["MILLRACE_REGISTRY_PASSWORD"] == "hidden"
     assert environment["MILLRACE_MYSQL_HOST"] == "h"
     assert environment["MILLRACE_START"] == "latest"
 

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,18 @@ def variables(model: Any, prefix: str = "MILLRACE_") -> set[str]:
     return names
 
 
+def as_in_a_pod(value: Any, folder: Path) -> str:
+    """The value of a variable where Secrets are mounted below ``folder``."""
+    if isinstance(value, tuple):
+        return "what the secret has"
+    if not value.startswith("/etc/millrace/tls/"):
+        return str(value)
+    file = folder / value.removeprefix("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return str(file)
+
+
 def test_the_templates_name_every_setting_and_no_other() -> None:
     text = (CHART / "templates" / "_environment.tpl").read_text()
     named = set(re.findall(r"\bMILLRACE_[A-Z_]*[A-Z]\b", text)) - {"MILLRACE_CONFIG"}
@@ -74,7 +87,7 @@ def test_the_templates_name_every_setting_and_no_other() -> None:
 @pytest.mark.parametrize("service", SETTINGS)
 @pytest.mark.parametrize("source", ["shop", "stock", "archive"])
 def test_the_services_accept_their_environment(
-    service: str, source: str, monkeypatch: pytest.MonkeyPatch
+    service: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if (service, source) == ("snapshot", "archive"):
         pytest.skip("files have no tables")
@@ -84,7 +97,7 @@ def test_the_services_accept_their_environment(
     ours = {name for name in given if name.startswith("MILLRACE_")}
     assert ours <= variables(settings_class(service))
     for name, value in given.items():
-        monkeypatch.setenv(name, "what the secret has" if isinstance(value, tuple) else value)
+        monkeypatch.setenv(name, as_in_a_pod(value, tmp_path))
     settings = load_settings(settings_class(service))
     assert settings.source == {"shop": "Shop_EU"}.get(source, source)
     assert settings.http_port == 8080
@@ -113,13 +126,13 @@ def test_each_service_gets_all_of_its_settings() -> None:
         assert missing == set(), service
 
 
-def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jobs_accept_their_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values = merged(FULL, {"jobs": {"analytics": {"follow": True}, "reprocess": {"enabled": True}}})
     for name in ("stock-analytics", "all-loop-detection", "stock-reprocess"):
         given = environment(render(values), f"try-millrace-{name}")
         given.pop("MILLRACE_CONFIG", None)
         assert given.keys() <= variables(JobSettings)
         for variable, value in given.items():
-            monkeypatch.setenv(variable, "what the secret has" if isinstance(value, tuple) else value)
+            monkeypatch.setenv(variable, as_in_a_pod(value, tmp_path))
         spark = load_settings(JobSettings, source="stock").spark
         assert (spark.cores, spark.memory_mib) == (1, 3072)

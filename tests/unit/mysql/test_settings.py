@@ -1,5 +1,6 @@
 """How servers are named: one or several, with ports, IPv6 addresses, Unix sockets."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def places(host: str, port: int = 3306) -> list[tuple[str, int, str | None]]:
 def test_one_server() -> None:
     assert places("db1") == [("db1", 3306, None)]
     assert places("db1", 3307) == [("db1", 3307, None)]
-    assert places("db1:3308", 3307) == [("db1", 3308, None)]
+    assert places("db1:3308") == [("db1", 3308, None)]
     assert places("::1") == [("::1", 3306, None)]
     assert places("[fe80::2]:3309") == [("fe80::2", 3309, None)]
     assert places("[::1]") == [("::1", 3306, None)]
@@ -50,6 +51,10 @@ def test_how_an_address_is_written() -> None:
         ("db1:65536", "a port is a number from 1 to 65535"),
         ("db1:0", "a port is a number from 1 to 65535"),
         ("db1,db2,db1", "a server is named twice"),
+        ("mysql://db1", "a server is no URL"),
+        ("adm:secret@db1", "a server is no URL"),
+        ("db1/app", "is not a server"),
+        ("db 1", "is not a server"),
     ],
 )
 def test_what_is_no_server(host: str, words: str) -> None:
@@ -147,7 +152,7 @@ def test_a_mode_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_url_holds_the_same_settings() -> None:
     url = (
-        "mysql://u%40x:p%2Fw@db1:3307/bin.000001?ssl-mode=verify_ca&ssl-ca=/ca.pem&get-server-public-key=true"
+        "mysql://u%40x:p%2Fw@db1:3307/bin.000001?ssl-mode=required&ssl-cert=/c.pem&get-server-public-key=true"
     )
     values, log_file = values_of_url(url)
     assert log_file == "bin.000001"
@@ -157,8 +162,8 @@ def test_a_url_holds_the_same_settings() -> None:
         3307,
         "u@x",
         "p/w",
-        ssl_mode=SslMode.VERIFY_CA,
-        ssl_ca=Path("/ca.pem"),
+        ssl_mode=SslMode.REQUIRED,
+        ssl_cert=Path("/c.pem"),
         get_server_public_key=True,
     )
     told = {
@@ -178,3 +183,17 @@ def test_what_is_no_url_of_a_server(url: str) -> None:
     with pytest.raises(ValueError, match="is not mysql://user:password@host:port/LOGFILE") as caught:
         values_of_url(url)
     assert "secret" not in str(caught.value)
+    assert "percent-encode" not in str(caught.value)
+
+
+@pytest.mark.parametrize("character", list("/?#[]:@"))
+def test_a_password_that_is_not_encoded(character: str) -> None:
+    url = f"mysql://adm:p@se{character}cret@db1:3306"
+    if character in ":@[]":  # which are understood as they are, or refused
+        with suppress(ValueError):
+            values, _ = values_of_url(url)
+            assert (values["host"], values["password"]) == ("db1", f"p@se{character}cret")
+            return
+    with pytest.raises(ValueError, match="percent-encode") as caught:
+        values_of_url(url)
+    assert "cret" not in str(caught.value)
