@@ -110,7 +110,7 @@ def running(
         environment = {**os.environ, **dict(stack.environment()), "MILLRACE_SOURCE": source}
         environment |= {"MILLRACE_LOG_LEVEL": "WARNING", **settings}
         if "MILLRACE_FILES" in settings:
-            del environment["MILLRACE_MYSQL_HOST"]
+            environment = {name: value for name, value in environment.items() if "_MYSQL_" not in name}
         ports = {name: reserve_port() for name in names}
         processes: dict[str, Process] = {}
         for name in reversed(names):

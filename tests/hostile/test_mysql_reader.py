@@ -183,7 +183,8 @@ def test_doctor_says_it_in_a_line(kafka: Kafka, source_name: str) -> None:
     flooding = MysqlServer(binary_logs=lambda self, peer: self.flood(peer))
     with garbled, flooding:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in (garbled, flooding))
-        environment = settings(kafka, source_name, garbled) | {"MILLRACE_MYSQL_HOST": hosts}
+        environment = settings(kafka, source_name, garbled)
+        environment |= {"MILLRACE_MYSQL_HOST": hosts, "MILLRACE_MYSQL_PORT": ""}
         done = run("-m", "millrace.cli", "doctor", settings=environment)
     assert (done.code, done.errors) == (1, ""), done
     assert "cannot connect: what it sends is not what MySQL's protocol has there" in done.output

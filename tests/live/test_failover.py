@@ -110,6 +110,7 @@ def test_the_primary_dies_in_mid_transaction(
             "MILLRACE_MYSQL_HOST": ",".join(
                 f"127.0.0.1:{port}" for port in (proxy.port, *(server.port for server in servers[1:]))
             ),
+            "MILLRACE_MYSQL_PORT": "",
         }
         database = world.database
         with world.services("reader", "decoder", "rowmapper") as processes, Writer(database, first) as writer:
