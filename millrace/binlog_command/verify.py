@@ -30,7 +30,7 @@ from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import LogFormat, StreamState
-from millrace.binlog.types import EventType, HeaderFlag
+from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_kernel import (
     Rows,
@@ -69,7 +69,7 @@ class VerifyOutput:
             )
         )
         self._encoding = StreamState()
-        self._events = self._bytes = self._notes = self._files = 0
+        self._events = self._bytes = self._notes = self._files = self._without_checksum = 0
         self._path = ""
         self._in_use = self._relay = self._damaged_head = False
         self._last: LogRecord | None = None
@@ -93,6 +93,9 @@ class VerifyOutput:
             return
         self._last = record
         self._events += 1
+        log_format = record.state.format
+        if record.sub_index == 0 and log_format is not None and log_format.binlog_version >= 4:
+            self._without_checksum += log_format.checksum is ChecksumAlgorithm.OFF
         event = decoded.event
         if isinstance(event, _OF_THE_LOG):
             self._check_log(record, decoded)
@@ -112,7 +115,15 @@ class VerifyOutput:
         verdict = f"{self.findings} finding{'' if self.findings == 1 else 's'}" if self.findings else "sound"
         notes = f", {self._notes} note{'' if self._notes == 1 else 's'}" if self._notes else ""
         files = f"{self._files} log{'' if self._files == 1 else 's'}"
-        self._write_line(f"{verdict}{notes}: {self._events} events, {self._bytes} bytes in {files}")
+        checked = f"{self._events} events, {self._bytes} bytes in {files}"
+        unchecked = f"; {self._without_checksum} events have no checksum" * bool(self._without_checksum)
+        self._write_line(f"{verdict}{notes}: {checked}{unchecked}")
+
+    def has_no_events(self, path: str) -> None:
+        """Say that a log holds nothing that could be checked."""
+        self.findings += 1
+        self._files += 1
+        self._say(f"{path}: the log has no events")
 
     def _enter(self, record: LogRecord) -> None:
         if self._next_file is not None and self._next_file != record.file:

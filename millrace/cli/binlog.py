@@ -508,9 +508,14 @@ class _Run:
         decoder = LogDecoder(
             verify=self._options.verify_binlog_checksum, max_event_size=self._options.max_event_size
         )
+        has_no_events = getattr(self._output, "has_no_events", None)
         for one in self._inputs:
             for log in one.logs():
-                yield from decoder.records(log)
+                record = None
+                for record in decoder.records(log):
+                    yield record
+                if record is None and has_no_events is not None:
+                    has_no_events(one.last_path)
 
     def _goes_on(self, error: BinlogError) -> bool:
         """Decide about an event that cannot be read: whether it goes to the output and others follow."""

@@ -24,9 +24,11 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
+from millrace.cli.schema import NOW
 from millrace.contract import Topics
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
 from millrace.kafka.client import connect
+from millrace.kafka.read import held_offsets
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import topic_ids
@@ -36,6 +38,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings
 from millrace.text import printable, printable_json
+from millrace.verify.history import read_schema_history
 from services.rowmapper.redrive import redrive
 
 _ERROR_WIDTH: Final = 300
@@ -76,6 +79,10 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
         settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).deadletter)
         quarantine = _Quarantine(_quarantined(settings))
+        topic = settings.names.deadletter
+        first = held_offsets(connect(settings.kafka), {topic: 1})[topic, 0].start
+        if first:
+            click.echo(f"records before offset {first} of {topic} were deleted: not listed", err=True)
         printed = 0
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             for dead_letter in read_dead_letters(settings.kafka, registry, settings.source):
@@ -90,9 +97,22 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
                         _as_json(dead_letter, waits=waits) if as_json else _as_line(dead_letter, waits=waits)
                     )
                     click.echo(line)
+        if not printed and filters["table"] is not None:
+            _check_table(settings, filters["table"])
         if not as_json:
             for line in quarantine.summary():
                 click.echo(line)
+
+
+def _check_table(settings: ServiceSettings, name: str) -> None:
+    """Raise UserError where nothing of a source has a table of this name."""
+    database, _, table = name.partition(".")
+    known = read_schema_history(settings.kafka, settings.names).find(database, table, NOW)
+    topic = settings.names.table(database, table)
+    if known is None and topic not in topic_ids(connect(settings.kafka), [topic]):
+        raise UserError(
+            f"{name}: neither the schema history nor a topic has a table of this name", ExitCode.SETTINGS
+        )
 
 
 @deadletter.command("show")

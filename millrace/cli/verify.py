@@ -89,21 +89,24 @@ def raw(*, log: str | None, epoch: int | None) -> None:
         check_topics(settings, Topics(settings.source).raw, Topics(settings.source).state)
         wanted = reader_place(settings.kafka, Topics(settings.source)).epoch if epoch is None else epoch
         read = _server_log(_address(settings, log)) if log is None or is_server(log) else _folder_log(log)
-        outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted), read)
+        others: set[int] = set()
+        outcome = compare_raw(topic_pieces(settings.kafka, settings.source, wanted, others), read)
         topic = Topics(settings.source).raw
         if outcome.difference is not None:
             _say(f"{topic}, epoch {wanted}: DIFFERENT: {outcome.difference}")
             sys.exit(_DIFFERENT)
-        left_out = ""
+        left_out = []
         if outcome.excluded:
-            left_out = (
-                f"; not compared: {outcome.excluded:,} bytes that MILLRACE_TOPICS_RAW_EXCLUDE leaves out"
-            )
+            left_out.append(f"{outcome.excluded:,} bytes that MILLRACE_TOPICS_RAW_EXCLUDE leaves out")
+        if outcome.goes_on:
+            left_out.append("the log after that, which is not in the topic yet")
+        if others:
+            left_out.append(f"the other epochs of the topic, {', '.join(map(str, sorted(others)))}")
         if not outcome.bytes:
             raise UserError(f"{topic} holds no events of epoch {wanted}", ExitCode.SETTINGS)
         _say(
             f"{topic}, epoch {wanted}: equal: {outcome.bytes:,} bytes of {len(outcome.files)} files, from "
-            f"{outcome.first} to {outcome.last}{left_out}"
+            f"{outcome.first} to {outcome.last}" + "; not compared: " * bool(left_out) + "; ".join(left_out)
         )
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +103,7 @@ class Demo:
             comparisons = self._compare(endpoints, connection)
             self._finish_job(*reports)
             loops = self._finish_job(*self._start_job(endpoints, "loop_detection"))
-            equal = all(comparison.equal for comparison in comparisons)
+            equal = are_equal(comparisons)
             self._tell(admin, workload, comparisons, loops)
             if self._own_server and not self.options.stay:
                 connection.query(f"DROP DATABASE `{self.database}`", doing="drop the demo's database")
@@ -271,6 +271,7 @@ class Demo:
             f"  The row mapper made {records:,} records of rows before and after in {tables} topics.",
             f"  Folded, they were compared with the {rows:,} rows of SELECT *, value by value.",
             f"  Loop detection has {loops['incidents_total']} incidents; without a loop there should be 0.",
+            f"  Its verdict: {loops['verdict']}.",
             f"Report on what was written:  {output / 'analytics' / 'report.html'}",
             f"Report on loops:             {output / 'loop_detection' / 'report.html'}",
             f"To look at a topic, {hint}:",
@@ -290,6 +291,11 @@ class Demo:
         while True:
             time.sleep(1)
             self._stack.check()
+
+
+def are_equal(comparisons: Sequence[Comparison]) -> bool:
+    """Whether tables were compared, and all are equal to their topics."""
+    return bool(comparisons) and all(comparison.equal for comparison in comparisons)
 
 
 class _Running:

@@ -44,6 +44,7 @@ from millrace.runtime.settings import (
     TopicsSettings,
     load_settings,
 )
+from millrace.status.missing import shortfalls
 from services.decoder.settings import DecoderSettings
 from services.reader.settings import ReaderSettings
 
@@ -118,6 +119,8 @@ def findings(sides: Sides) -> Iterator[Finding]:
         else:
             yield from _servers(sides.reader, state, topics, sides.rules)
     yield from of_kafka
+    if sides.kafka is not None and sides.names is not None and sides.names.state in topics:
+        yield from _source(sides.kafka, sides.names)
     if sides.registry is not None:
         yield from _registry(sides.registry, sides.names)
 
@@ -221,6 +224,27 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
             )
         )
     return found, state, topics
+
+
+def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
+    """Say what the states of the services tell of the source."""
+    place = f"source {names.source}"
+    try:
+        found = list(shortfalls(kafka, names))
+    except (BrokerError, SingleObjectError) as failure:
+        reason = failure.message if isinstance(failure, BrokerError) else failure
+        yield Finding(
+            place, "missing", warning(f"cannot be checked: {reason}", "see there, then run this again")
+        )
+        return
+    if not found:
+        yield Finding(
+            place,
+            "missing",
+            ok("by the states of row mapper and snapshot nothing is missing, and nothing waits"),
+        )
+    for one in found:
+        yield Finding(place, one.kind, warning(one.text, one.advice))
 
 
 def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:

@@ -25,8 +25,10 @@ from millrace.mysql.settings import MysqlSettings
 from millrace.mysql.status import LogFile, binary_logs, log_status
 from millrace.runtime.settings import EnvironmentSettings, KafkaSettings, RegistrySettings
 from millrace.status.lag import Lag, count, event_step, gtids_between, raw_step
+from millrace.status.missing import Shortfall, shortfalls
 
 _DEAD_LETTERS_LIMIT: Final = 100_000
+_OWN_LINES: Final = {"quarantine", "pause", "pending_xa", "not_run"}
 
 
 class StatusSettings(EnvironmentSettings):
@@ -91,6 +93,8 @@ class SourceStatus:
     pending_xa: int = 0
     dead_letters: int = 0
     dead_letters_exact: bool = True
+    missing: list[Shortfall] = field(default_factory=list)
+    """What else is missing in the row topics, or waits."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -132,6 +136,10 @@ def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> Sou
         _decoder(status, settings, topics.raw, stored.get("decoder"), reader)
     if topics.events in known:
         _rowmapper(status, settings, stored.get("rowmapper"), registry)
+    if stored:
+        with suppress(SingleObjectError):  # which is said of the service
+            found_missing = shortfalls(settings.kafka, topics)
+            status.missing += [one for one in found_missing if one.kind not in _OWN_LINES]
     if topics.deadletter in known:
         _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
     return status

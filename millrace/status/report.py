@@ -49,6 +49,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
         ],
         "pending_xa": status.pending_xa,
         "dead_letters": {"count": status.dead_letters, "exact": status.dead_letters_exact},
+        "missing": [{"kind": one.kind, "text": one.text} for one in status.missing],
         "problems": status.problems,
     }
 
@@ -81,6 +82,8 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
     yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
     if status.pending_xa:
         yield f"  XA transactions prepared and not decided: {status.pending_xa}"
+    for one in status.missing:
+        yield f"  {one.kind}: " + click.style(printable(one.text), fg="red")
     for problem in status.problems:
         yield f"  {click.style(printable(problem), fg='yellow')}"
 

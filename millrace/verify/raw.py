@@ -55,11 +55,16 @@ class RawComparison:
     files: set[str] = field(default_factory=set)
     first: str = ""
     last: str = ""
+    goes_on: bool = False
+    """Whether the log has more than the topic."""
     difference: str | None = None
 
 
-def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piece]:
-    """Yield what the raw topic holds of the log of one epoch; raises UserError for a record without a key."""
+def topic_pieces(kafka: KafkaSettings, source: str, epoch: int, others: set[int]) -> Iterator[Piece]:
+    """Yield what the raw topic holds of the log of one epoch, and add the others that it has to ``others``.
+
+    Raises UserError for a record without a key.
+    """
     topic = Topics(source).raw
     at, before = 0, b""
     for message in read_topic(kafka, topic):
@@ -69,6 +74,8 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int) -> Iterator[Piec
             key = RawKey.parse(raw_key)
         except ValueError as error:
             raise UserError(f"offset {message.offset()} of {topic}: {error}", ExitCode.DATA) from error
+        if key.epoch != epoch:
+            others.add(key.epoch)
         if key.epoch != epoch or HEADER_MARKER in headers or HEADER_ARTIFICIAL in headers:
             continue
         if HEADER_CHUNK not in headers or raw_key != before:
@@ -148,6 +155,8 @@ def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece
                 outcome.bytes += size
             ours, theirs = ours.after(size), theirs.after(size)
             outcome.last = ours.place
+    if log_pieces is not None:
+        outcome.goes_on = bool(theirs and theirs.data) or next(log_pieces, None) is not None
     return outcome
 
 

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from millrace.demo.pipeline import Endpoints
+from millrace.demo.run import Demo, Options, are_equal
+from millrace.local import Kafka, MySQL, Registry
 from millrace.local.guard import descendants
+from millrace.mysql.connection import MysqlConnection
 from tests.service_process import is_alive
 
 pytestmark = pytest.mark.timeout(1800)
@@ -58,6 +62,25 @@ def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     assert "Loop detection has 0 incidents;" in text
     for job in ("analytics", "loop_detection"):
         assert "</html>" in (tmp_path / "reports" / job / "report.html").read_text()
+
+
+def test_rows_that_are_not_in_their_topics_are_told(
+    kafka: Kafka, registry: Registry, mysql: MySQL, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    brokers, address = kafka.bootstrap_servers, mysql.root_address
+    with Demo(Options(address, brokers, registry.url, 1, tmp_path, stay=False)) as made:
+        database = made.database
+        mysql.execute(f"CREATE DATABASE {database}", f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+        assert not are_equal([])
+        endpoints = Endpoints(made.source, address, brokers, registry.url, "latest")
+        try:
+            with MysqlConnection(address) as connection:
+                assert are_equal(made._compare(endpoints, connection))
+                mysql.execute(f"INSERT INTO {database}.t VALUES (1)")
+                assert not are_equal(made._compare(endpoints, connection))
+        finally:
+            mysql.execute(f"DROP DATABASE {database}")
+    assert f"{database}.t: 0 records folded" in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,8 @@ def test_a_table_without_a_key(world):
             (refused,) = [table for table in state(world).tables if table.table == "keyless"]
             assert "twice" in refused.note
             assert differences(world) == {}
+        for command in ("status", "doctor"):
+            assert f"snapshot: {world.database}.keyless was left out: " in world.command(command).stdout
         # Nor is it taken for read without a name, or by a Job that is started again.
         for mode in ("now", "once"):
             assert "keyless" in take(world, code=ExitCode.DATA, MILLRACE_SNAPSHOT_MODE=mode)

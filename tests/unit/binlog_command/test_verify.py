@@ -9,7 +9,10 @@ from click.testing import CliRunner, Result
 
 from millrace.binlog.checksum import compute_checksum
 from millrace.binlog.errors import InvalidValueError
+from millrace.binlog.events import StopEvent
 from millrace.cli import main
+
+from .made_logs import MadeLog
 
 LOGS = Path(__file__).parent / "logs"
 MYSQL = LOGS / "mysql.000001"
@@ -44,6 +47,17 @@ def test_sound_logs() -> None:
     outcome = verify(MYSQL)
     assert outcome.exit_code == 0
     assert outcome.stdout == "sound: 58 events, 4731 bytes in 1 log\n"
+
+
+def test_what_was_not_checked_is_said(tmp_path: Path) -> None:
+    """A log without events, beside a sound one too; and events without checksums."""
+    empty = written(tmp_path, SOUND[:4])
+    assert findings(empty) == [f"{empty}: the log has no events", "1 finding: 0 events, 0 bytes in 1 log"]
+    assert findings(empty, MYSQL)[-1] == "1 finding: 58 events, 4731 bytes in 2 logs"
+    made = MadeLog("5.5.34").add(StopEvent())
+    outcome = verify(written(tmp_path, SOUND[:4] + b"".join(data for _, data in made.events)))
+    assert outcome.exit_code == 0
+    assert outcome.stdout.endswith("; 2 events have no checksum\n")
 
 
 def test_a_log_that_does_not_go_on_is_noted() -> None:

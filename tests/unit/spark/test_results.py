@@ -162,6 +162,12 @@ def test_nothing_read_is_a_verdict_of_its_own() -> None:
         "2 records were written: everything could be decoded.",
         "good",
     )
+    lost = Outcome(events=12, files=some.files)
+    lost.counters["dead_letters"] = 3
+    assert reprocess.report(job, {"shop": some, "other": lost}).result == (
+        "4 records were written, but 3 dead letters could not be decoded.",
+        "bad",
+    )
     file = ArchivedFile("1.parquet", 0, 4, 5, 100, 0, 0)
     held = Archive("archive", "shop.raw", 0, 5, [file])
     assert archive.report(job, {"shop": archive.Archived(held, [])}).result == (

@@ -9,6 +9,7 @@ from millrace.cli.status import _text
 from millrace.contract import SourcePosition
 from millrace.status.collect import Hop, ServerStatus, Service, SourceStatus
 from millrace.status.lag import Lag
+from millrace.status.missing import Shortfall
 from millrace.status.report import as_lines
 
 
@@ -34,6 +35,7 @@ def test_all_that_may_be_wrong() -> None:
         pending_xa=2,
         dead_letters=1_000,
         dead_letters_exact=False,
+        missing=[Shortfall("gaps", "2 gaps: changes are missing in the row topics", "")],
         problems=["events cannot be counted"],
     )
     assert lines(status) == [
@@ -48,6 +50,7 @@ def test_all_that_may_be_wrong() -> None:
         "  quarantined: shop.t since 1:0:bin.000001:4:0: 5 columns in the catalog, but 4 in the table map",
         "  dead letters: at least 1,000",
         "  XA transactions prepared and not decided: 2",
+        "  gaps: 2 gaps: changes are missing in the row topics",
         "  events cannot be counted",
     ]
 

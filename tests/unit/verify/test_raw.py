@@ -46,12 +46,15 @@ def test_equal(folder):
     assert outcome.difference is None
     assert (outcome.bytes, outcome.files) == (150, set(LOG))
     assert (outcome.first, outcome.last) == ("bin.000001 position 4", "bin.000002 position 54")
+    assert not outcome.goes_on
 
 
 def test_the_topic_may_begin_late_and_end_early(folder):
     pieces = list(topic(start=34))
     outcome = compared(folder, pieces[:-1])
     assert outcome.difference is None
+    assert outcome.goes_on
+    assert compared(folder, pieces[:3]).goes_on
     assert outcome.first == "bin.000001 position 34"
 
 

@@ -1,0 +1,95 @@
+"""What the states of a source say is missing in its row topics, or waits: for ``status`` and ``doctor``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.avro.service_state import RowMapperState
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
+from millrace.contract import Topics
+from millrace.finding import listed
+from millrace.kafka.state import last_record, read_state
+from millrace.runtime.settings import KafkaSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Changes or rows that are missing, or wait. ``kind`` is for programs, ``advice`` says what to do."""
+
+    kind: str
+    text: str
+    advice: str
+
+
+def shortfalls(kafka: KafkaSettings, topics: Topics) -> Iterator[Shortfall]:
+    """Yield all that is known; raises :class:`SingleObjectError` where a state cannot be read.
+
+    The state topic must exist.
+    """
+    stored = read_state(kafka, topics.source, "rowmapper", undecided=False)
+    if stored is not None and stored.value is not None:
+        yield from of_rowmapper(RowMapperState.from_bytes(stored.value))
+    else:
+        yield Shortfall("not_run", "the row mapper has no state: it has not run", "start it")
+    snapshot = read_state(kafka, topics.origin, "snapshot", undecided=False)
+    if snapshot is not None and snapshot.value is not None:
+        yield from of_snapshot(SnapshotState.from_bytes(snapshot.value))
+    merged = last_record(kafka, topics.state, lambda record: record.key == MERGED_KEY)
+    if merged is not None and merged.value:
+        refused = SnapshotMerged.from_bytes(merged.value).refused
+        if refused:
+            yield Shortfall(
+                "snapshot",
+                f"{refused:,} chunks of snapshots were left out by the row mapper",
+                "its log names the table and the reason; take the snapshot of that table again",
+            )
+
+
+def of_rowmapper(state: RowMapperState) -> Iterator[Shortfall]:
+    """Yield what the row mapper has not published."""
+    paused = [table.name for table in state.quarantined if table.is_paused]
+    quarantined = [table.name for table in state.quarantined if not table.is_paused]
+    if quarantined:
+        yield Shortfall(
+            "quarantine",
+            f"rows wait in the dead letter topic: {listed(quarantined)}",
+            "'millrace deadletter list' says why; when that is mended, 'millrace deadletter redrive'",
+        )
+    if paused:
+        yield Shortfall("pause", f"tables are paused: {listed(paused)}", "'millrace resume DATABASE.TABLE'")
+    if state.pending_xa:
+        yield Shortfall(
+            "pending_xa",
+            f"{len(state.pending_xa):,} XA transactions are prepared and not decided",
+            "XA RECOVER on the server lists them: their rows are published when they are committed",
+        )
+    gaps, statements = (state.counters.get(name, 0) for name in ("gaps", "non_row_changes"))
+    if gaps:
+        yield Shortfall(
+            "gaps",
+            f"{gaps:,} gaps: changes are missing in the row topics",
+            "'millrace verify rows' says of which tables; 'millrace snapshot DATABASE.TABLE' reads them",
+        )
+    if statements:
+        yield Shortfall(
+            "non_row_changes",
+            f"{statements:,} changes were logged as statements: their rows are in no topic",
+            "find them in the ddl topic, let their sessions log rows, and take a snapshot of their tables",
+        )
+
+
+def of_snapshot(state: SnapshotState) -> Iterator[Shortfall]:
+    """Yield which tables the last snapshots have not read."""
+    unread = [f"{table.database}.{table.table}" for table in state.tables if not table.done]
+    if unread and not state.finished:
+        yield Shortfall(
+            "snapshot",
+            f"tables are not read to their end: {listed(unread)}",
+            "if no snapshot is running, 'millrace snapshot' resumes it",
+        )
+    for table in state.tables:
+        if table.note:
+            yield Shortfall(
+                "snapshot",
+                f"{table.database}.{table.table} was left out: {table.note}",
+                "mend what it says, then 'millrace snapshot' tries again",
+            )
