@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Generic, Self, TypeVar
 
 from millrace.avro import single_object
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.state import StreamState
+from millrace.binlog.transaction import TransactionTracker
 from millrace.binlog.values import value
 from millrace.contract import SourcePosition, log_number
 from millrace.runtime.errors import UserError
@@ -193,6 +196,15 @@ class DecoderState:
     def precedes(self, other: Self) -> bool:
         """Tell whether this state is one of before ``other``."""
         return self.place < other.place
+
+    def check(self) -> None:
+        """Raise :class:`SingleObjectError` where what is remembered of log files cannot be restored."""
+        try:
+            for scope in self.logs:
+                StreamState.restore(dict(scope.stream))
+                TransactionTracker.restore(dict(scope.tracker))
+        except (BinlogError, TypeError, ValueError) as error:
+            raise single_object.SingleObjectError("DecoderState", str(error)) from error
 
     def to_bytes(self) -> bytes:
         """Encode as a single object; raises :class:`TypeError` where a saved state is not plain."""
@@ -516,9 +528,9 @@ def stored_state(kind: type[S], stored: bytes | None, topic: str) -> S | None:
     if stored is None:
         return None
     try:
-        return kind.from_bytes(stored)
+        found = kind.from_bytes(stored)
+        if isinstance(found, DecoderState):
+            found.check()
     except single_object.SingleObjectError as error:
-        advice = (
-            "" if kind is ReaderState else ". 'millrace reprocess' lets decoder and row mapper begin again"
-        )
-        raise UserError(f"the state in {topic} cannot be read: {error}{advice}", ExitCode.DATA) from error
+        raise UserError(f"the state in {topic} cannot be read: {error.message}", ExitCode.DATA) from error
+    return found

@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Any, Final
 
 from millrace.binlog.declaration import Event
-from millrace.binlog.errors import BinlogError
+from millrace.binlog.errors import BinlogError, InvalidValueError
 from millrace.binlog.events import (
     EVENTS,
     FormatDescriptionEvent,
@@ -135,11 +135,19 @@ class TransactionTracker:
 
     @classmethod
     def restore(cls, saved: dict[str, Any]) -> "TransactionTracker":
-        """Resume from what :meth:`save` gave."""
-        mode = {"none": Mode.NONE, "head": Mode.HEAD, "body": Mode.BODY}[saved["mode"]]
-        if mode is Mode.BODY and saved["ordinal"] == 1:
-            mode = Mode.OPENED
-        return cls((saved["transaction"], saved["ordinal"], mode, saved["xid"]))
+        """Resume from what :meth:`save` gave; raises InvalidValueError where it is damaged."""
+        match saved:
+            case {
+                "transaction": str() | None as transaction,
+                "ordinal": int() as ordinal,
+                "mode": "none" | "head" | "body" as name,
+                "xid": str() | None as xid,
+            }:
+                mode = {"none": Mode.NONE, "head": Mode.HEAD, "body": Mode.BODY}[name]
+                if mode is Mode.BODY and ordinal == 1:
+                    mode = Mode.OPENED
+                return cls((transaction, ordinal, mode, xid))
+        raise InvalidValueError(f"the saved state of a transaction cannot be restored: {saved!r:.200}")
 
     def feed(self, header: EventHeader, event: Event, log_file: str, position: int) -> TransactionStep:
         """Take the next event of the log, which starts at ``position`` of ``log_file``."""

@@ -9,7 +9,6 @@ import click
 from click.decorators import FC
 from pydantic_settings import BaseSettings
 
-from millrace.avro.single_object import SingleObjectError
 from millrace.kafka.client import connect
 from millrace.kafka.read import topic_names
 from millrace.mysql.errors import SourceError
@@ -88,9 +87,6 @@ def errors_in_words() -> Iterator[None]:
     except SourceError as error:
         _tell(str(error))
         sys.exit(ExitCode.SOURCE)
-    except SingleObjectError as error:
-        _tell(f"a state cannot be read: {error}")
-        sys.exit(ExitCode.DATA)
 
 
 def _tell(message: str) -> None:

@@ -6,6 +6,7 @@ once the faults have stopped, all of it.
 """
 
 import copy
+import io
 import itertools
 import operator
 import os
@@ -21,12 +22,14 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
+import fastavro
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize, is_dead_letter_of
 from millrace.avro.service_state import RowMapperState
@@ -49,8 +52,6 @@ from millrace.cli.reprocess import reprocess
 from millrace.cli.state import state
 from millrace.contract import Topics, transactional_id
 from millrace.kafka import producer as producer_module
-from millrace.kafka.continuity import TopicChangedError
-from millrace.kafka.errors import InputLostError
 from millrace.kafka.producer import CommitPolicy
 from millrace.kafka.state import state_key
 from millrace.rowmapper.settings import RowMapperSettings
@@ -267,9 +268,21 @@ class World:
                 continue
             try:
                 self.run(name)
-            except (TopicChangedError, InputLostError):
+            except UserError as error:
+                if error.exit_code is not ExitCode.DATA:
+                    raise
                 self.rebuild(name)
                 self.run(name)
+
+    def rewrite_state(self, name: str, change: Callable[[bytes], bytes]) -> bool:
+        """Have the last state of a service as another version writes it; tell whether there is one."""
+        key = state_key(name)
+        states = [entry.value for entry in self.broker.records(self.topics.state) if entry.key == key]
+        if not states or states[-1] is None:
+            return False
+        number = max(self.broker.committed)
+        self.broker.topics[self.topics.state].append(key=key, value=change(states[-1]), transaction=number)
+        return True
 
     def written(self, topic: str, service: str | None = None) -> list[Any]:
         """Committed records of a topic, or of a service there, without what depends on time and place."""
@@ -345,7 +358,9 @@ class Faults(RuleBasedStateMachine):
     def run(self, name: str) -> None:
         try:
             self.world.run(name)
-        except (TopicChangedError, InputLostError):
+        except UserError as error:
+            if error.exit_code is not ExitCode.DATA:
+                raise
             assert self._lost
 
     @rule(name=st.sampled_from(PROCESSES), call=st.integers(1, 120))
@@ -419,6 +434,29 @@ class Faults(RuleBasedStateMachine):
             for topic, most in zip(topics, left, strict=True):
                 broker.lose_tail(topic, min(count, most))
                 self._lost.add(topic)
+            self._rebuilt = True
+
+    @rule(name=st.sampled_from(SERVICES), version=st.integers(0, 2))
+    def downgrade(self, name: str, version: int) -> None:
+        """The state is one that an earlier version has written."""
+
+        def earlier(value: bytes) -> bytes:
+            kind = {"reader": "ReaderState", "decoder": "DecoderState", "rowmapper": "RowMapperState"}[name]
+            schemas = list(single_object._before_additions(kind).items())
+            written_by, schema = schemas[version % len(schemas)]
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, schema, single_object.decode(kind, value))
+            return value[:2] + written_by + out.getvalue()
+
+        self.world.rewrite_state(name, earlier)
+
+    @rule(name=st.sampled_from(SERVICES))
+    def upgrade(self, name: str) -> None:
+        """The state is one that a later version has written: its service stops until it is rebuilt."""
+        if TOPICS.transactions not in self._lost and self.world.rewrite_state(
+            name, lambda value: value[:2] + bytes(8) + value[10:]
+        ):
+            self._lost.add(TOPICS.state)
             self._rebuilt = True
 
     @precondition(lambda self: self._lost)

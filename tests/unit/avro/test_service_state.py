@@ -159,23 +159,11 @@ def test_foreign_bytes_are_refused_in_words(data, message):
         ReaderState.from_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("kind", "advice"),
-    [
-        (ReaderState, ""),
-        (DecoderState, ". 'millrace reprocess' lets decoder and row mapper begin again"),
-        (RowMapperState, ". 'millrace reprocess' lets decoder and row mapper begin again"),
-    ],
-)
-def test_a_state_of_another_version(kind, advice):
-    known = single_object.schema_fingerprint(kind.__name__).hex()
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize("kind", [ReaderState, DecoderState, RowMapperState])
+def test_a_state_of_another_version(kind):
+    service = kind.__name__.removesuffix("State").lower()
+    with pytest.raises(UserError, match=f"'millrace state rebuild {service}'") as caught:
         stored_state(kind, b"\xc3\x01" + bytes(8), "shop.state")
-    assert caught.value.message == (
-        f"the state in shop.state cannot be read: {kind.__name__}: written with the schema of fingerprint "
-        f"0000000000000000, this version knows {known}; read it with the version of millrace that wrote it"
-        f"{advice}"
-    )
     assert caught.value.exit_code is ExitCode.DATA
     assert stored_state(kind, None, "shop.state") is None
 
