@@ -114,6 +114,7 @@ class ReaderState:
     last_timestamp: int = 0
     reset: str | None = None
     excluded_tables: list[int] = field(default_factory=list)
+    binlog_state: str | None = None
     continuity: Continuity = field(default_factory=Continuity)
 
     @property

@@ -2,7 +2,8 @@
 
 MySQL: ``uuid:1-5:7,uuid:tag:3`` in text; in binary, as COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS have it, per
 origin (and tag) a list of intervals with exclusive ends. Format: ``Gtid_set`` in MySQL's ``sql/rpl_gtid.h``.
-MariaDB: a position, ``domain-server-sequence`` once per domain. Format: ``sql/rpl_gtid.h`` of MariaDB.
+MariaDB: a position, ``domain-server-sequence`` once per domain; and what a log holds, once per domain and
+server. Format: ``sql/rpl_gtid.h`` of MariaDB.
 """
 
 import re
@@ -20,7 +21,7 @@ from millrace.binlog.events import (
     PreviousGtidsLogEvent,
 )
 
-__all__ = ["GtidSet", "MariadbGtid", "MariadbGtidPosition"]
+__all__ = ["GtidSet", "MariadbBinlogState", "MariadbGtid", "MariadbGtidPosition"]
 
 Origin = tuple[bytes, str]
 """Uuid of a server, 16 bytes, and a tag, empty for identifiers without one."""
@@ -321,3 +322,80 @@ class MariadbGtidPosition:
 
     def __repr__(self) -> str:
         return f"MariadbGtidPosition.parse({str(self)!r})"
+
+
+class MariadbBinlogState:
+    """What a log of MariaDB holds: of each domain and server the last sequence number; mutable.
+
+    The text is that of ``gtid_binlog_state``; the last entry of a domain is its latest transaction, as in a
+    GTID_LIST. One domain with several writers may be in another order on each server, so that a position
+    does not say which transactions lie before it.
+    """
+
+    __slots__ = ("_domains",)
+
+    def __init__(self, gtids: Iterable[MariadbGtid] = ()) -> None:
+        self._domains: dict[int, dict[int, int]] = {}
+        for gtid in gtids:
+            self.add(gtid)
+
+    @classmethod
+    def parse(cls, text: str) -> "MariadbBinlogState":
+        """Read the text form; raises InvalidValueError."""
+        return cls(MariadbGtid.parse(part) for part in text.split(",") if part.strip())
+
+    @classmethod
+    def from_event(cls, event: MariadbGtidListEvent) -> "MariadbBinlogState":
+        """Make what a file says lies before it."""
+        return cls(MariadbGtid(entry.domain_id, entry.server_id, entry.seq_no) for entry in event.entries)
+
+    def add(self, gtid: MariadbGtid) -> None:
+        """Note a transaction as the latest of its domain."""
+        servers = self._domains.setdefault(gtid.domain_id, {})
+        servers.pop(gtid.server_id, None)
+        servers[gtid.server_id] = gtid.seq_no
+
+    def update(self, other: "MariadbBinlogState") -> None:
+        """Add what another log holds; the latest of a domain stays unless the other's is not in this one."""
+        for domain_id, theirs in other._domains.items():
+            ahead = not self.contains(other._latest(domain_id))
+            ours = self._domains.setdefault(domain_id, {})
+            latest = next(reversed(theirs if ahead else ours))
+            for server_id, seq_no in theirs.items():
+                ours[server_id] = max(seq_no, ours.get(server_id, 0))
+            ours[latest] = ours.pop(latest)
+
+    def contains(self, gtid: MariadbGtid) -> bool:
+        """Tell whether the log holds a transaction, by the numbers of its server."""
+        return self._domains.get(gtid.domain_id, {}).get(gtid.server_id, -1) >= gtid.seq_no
+
+    def lacking(self, other: "MariadbBinlogState") -> list[MariadbGtid]:
+        """Return the last transactions of ``other`` that the log does not hold."""
+        return [gtid for gtid in other if not self.contains(gtid)]
+
+    def domains(self) -> set[int]:
+        """Return the domains of which the log holds transactions."""
+        return set(self._domains)
+
+    def equals(self, other: "MariadbBinlogState", domain_id: int) -> bool:
+        """Tell whether two logs hold the same transactions of a domain."""
+        return self._domains.get(domain_id, {}) == other._domains.get(domain_id, {})
+
+    def position(self) -> MariadbGtidPosition:
+        """Return the latest transaction of each domain."""
+        return MariadbGtidPosition(map(self._latest, self._domains))
+
+    def _latest(self, domain_id: int) -> MariadbGtid:
+        server_id, seq_no = next(reversed(self._domains[domain_id].items()))
+        return MariadbGtid(domain_id, server_id, seq_no)
+
+    def __iter__(self) -> Iterator[MariadbGtid]:
+        for domain_id in sorted(self._domains):
+            for server_id, seq_no in self._domains[domain_id].items():
+                yield MariadbGtid(domain_id, server_id, seq_no)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self))
+
+    def __repr__(self) -> str:
+        return f"MariadbBinlogState.parse({str(self)!r})"

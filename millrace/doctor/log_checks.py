@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from millrace.avro.service_state import LogIdentity, ReaderState
+from millrace.binlog.gtid_set import MariadbBinlogState
 from millrace.doctor.server import Server
 from millrace.finding import Outcome, error, listed, ok, warning
 from millrace.mysql import checks
@@ -148,12 +150,14 @@ def replicated_changes(server: Server) -> Iterator[Outcome]:
 def gtids(server: Server) -> Iterator[Outcome]:
     """Look whether transactions have GTIDs that can be relied on."""
     if server.is_mariadb:
+        galera = list(checks.galera(server.variables))
+        yield from galera
         if server.is_on("gtid_strict_mode"):
             yield ok("of MariaDB, strict")
-        else:
+        elif not galera:
             yield warning(
-                "gtid_strict_mode is OFF: a server may log GTIDs out of order, and a fail-over may then skip "
-                "some",
+                "gtid_strict_mode is OFF: servers may log a domain in different orders, and the reader "
+                "refuses to continue on another one where that would leave out transactions",
                 "docs/operations.md#strict-gtids says when it can be turned on",
             )
         return
@@ -222,8 +226,7 @@ def reader_position(server: Server) -> Iterator[Outcome]:
         text = f"the reader was moved from {place}, and starts at {state.reset} the next time"
         yield from _first_place(server, state.reset, text)
         return
-    uuid = server.variables.get("server_uuid")
-    if state.identity is not None and state.identity.server_uuid and uuid != state.identity.server_uuid:
+    if _is_another(server, state.identity):
         yield from _other_server(server, f"the reader stood at {place} of another server")
         return
     names = [log.name for log in server.logs]
@@ -349,11 +352,12 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
     state = server.state
     assert state is not None
     with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
+    advice = "bring back the log, or start under another MILLRACE_SOURCE; see docs/operations.md"
     if not (state.gtid_set and with_gtids):
-        yield error(
-            f"{text}, and without GTIDs it is not known where to continue",
-            "bring back the log, or start under another MILLRACE_SOURCE; see docs/operations.md",
-        )
+        yield error(f"{text}, and without GTIDs it is not known where to continue", advice)
+        return
+    if words := checks.own_gtids(server.variables):
+        yield error(f"{text}, and {words}", advice)
         return
     if not server.is_mariadb:
         missing = _purged_but(server, state.gtid_set)
@@ -363,10 +367,39 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
                 "bring back their logs, or start over; see docs/operations.md",
             )
             return
+    if lost := _not_executed(server, state):
+        yield error(f"{text}, and its history does not hold {lost}, which was read", advice)
+        return
+    if server.is_mariadb:
+        text += "; its gtid_binlog_state holds all that was read, the order of its log was not compared"
     if server.one_of_several:
         yield ok(f"{text}: it can continue here by GTID")
     else:
         yield warning(f"{text}: the reader continues by GTID, in a new epoch", "nothing, if you expect this")
+
+
+def _is_another(server: Server, known: LogIdentity | None) -> bool:
+    """Tell whether the reader read another server, by the name that it has for itself, or else its number."""
+    if known is None:
+        return False
+    for name, was in (("server_uuid", known.server_uuid), ("server_uid", known.server_uid)):
+        if was:
+            return was != server.variables.get(name)
+    return server.is_mariadb and server.variables.get("server_id") != str(known.server_id)
+
+
+def _not_executed(server: Server, state: ReaderState) -> str:
+    """Return which of the transactions that were read the server does not have."""
+    doing = "compare GTID sets"
+    if server.is_mariadb:
+        row = server.connection.row("SELECT @@GLOBAL.gtid_binlog_state AS held", doing=doing)
+        read = state.gtid_set if state.binlog_state is None else state.binlog_state
+        held = MariadbBinlogState.parse(row.text("held"))
+        return ",".join(map(str, held.lacking(MariadbBinlogState.parse(read))))
+    row = server.connection.row(
+        "SELECT GTID_SUBTRACT(%s, @@GLOBAL.gtid_executed) AS missing", [state.gtid_set], doing=doing
+    )
+    return row.text("missing").replace("\n", "")
 
 
 def _kept_s(server: Server) -> int | None:

@@ -115,14 +115,41 @@ def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
         )
 
 
-def check_topology(connection: MysqlConnection) -> None:
-    """Refuse one of several servers that does not log what it replicates: that would be missing unseen."""
+def own_gtids(variables: Mapping[str, str]) -> str | None:
+    """Say that the GTIDs of a Galera node are the node's own; None where they are the topology's."""
+    if variables.get("wsrep_on") != "ON" or variables.get("wsrep_gtid_mode") == "ON":
+        return None
+    return (
+        "a node of Galera without wsrep_gtid_mode numbers transactions by itself: the same GTID is another "
+        "transaction on another node"
+    )
+
+
+def galera(variables: Mapping[str, str]) -> Iterator[Outcome]:
+    """Look whether another node of a Galera cluster can be read when this one is lost."""
+    if words := own_gtids(variables):
+        yield error(
+            f"{words}, so that the reader cannot continue on one",
+            "set wsrep_gtid_mode=ON with one wsrep_gtid_domain_id, and log_slave_updates, on all nodes, and "
+            "gtid_domain_id to another number on each; then restart them",
+        )
+    elif variables.get("wsrep_on") == "ON":
+        yield ok("wsrep_gtid_mode is ON")
+
+
+def check_topology(connection: MysqlConnection) -> list[str]:
+    """Refuse one of several servers that does not log what it replicates: that would be missing unseen.
+
+    Return a warning where another one cannot be read when this one is lost.
+    """
     for name in ("log_replica_updates", "log_slave_updates"):
         if connection.variable(name) == "OFF":
             raise RefusedError(
                 f"{connection.address}: {name} is OFF: what it replicates is not in its log; set it in the "
                 "configuration and restart, or take the server off MILLRACE_MYSQL_HOST"
             )
+    found = galera({name: connection.variable(name) or "" for name in ("wsrep_on", "wsrep_gtid_mode")})
+    return [f"{each.text}; {each.advice}" for each in found if each.level is Level.ERROR]
 
 
 def check_primary(connection: MysqlConnection) -> None:

@@ -257,8 +257,9 @@ def from_server(
             if words in lower:
                 return kind(f"{server}: {meaning} {said}")
         return RetriableError(
-            f"{server}: the server cannot read its log there; if MILLRACE_START names a position, it may not "
-            f"be where an event starts {said}"
+            f"{server}: the server cannot read its log at the place that it was asked for. A position that "
+            "was named in MILLRACE_START or by 'millrace source reset' may not be where an event starts; "
+            f"else 'millrace doctor' compares that place with the server {said}"
         )
     known = _BY_CODE.get(code)
     if known is not None:

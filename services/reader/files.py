@@ -175,15 +175,21 @@ class FileSource:
         """Go to an offset of the log in the file."""
         assert self._raw is not None
         if self._file is self._raw:
+            left = position - os.fstat(self._raw.fileno()).st_size
             self._raw.seek(position)
-            return
-        self._raw.seek(0)
-        self._file = unpacked(self._raw)
-        while position:
-            self._beat()
-            # At the end of a file that has become shorter nothing comes, and reading says so.
-            passed = len(self._read(min(position, _BLOCK)))
-            position = position - passed if passed else 0
+        else:
+            self._raw.seek(0)
+            self._file = unpacked(self._raw)
+            left = position
+            while left and (passed := len(self._read(min(left, _BLOCK)))):
+                self._beat()
+                left -= passed
+        if left > 0:
+            raise LogMismatchError(
+                f"{self._path} ends at {position - left}, before {position}, where it is to be read on: it "
+                "is not the log that was read so far, or lost its end. Bring that back, read this one under "
+                "another MILLRACE_SOURCE, or move the source with 'millrace source reset'"
+            )
 
     def _head(self, pieces: list[EventPiece]) -> list[EventPiece]:
         """Return the format description alone, and resume where we were told to."""
@@ -361,14 +367,14 @@ def _missing_between(name: str, following: str) -> str | None:
 
 def _compare(path: Path, state: ReaderState) -> None:
     """Raise where a file has not the head of the one that was read so far."""
-    if state.identity is None or not state.identity.created:
+    if state.identity is None:
         return
     try:
         with path.open("rb") as raw:
             head = [data for _, data in islice(iter_events(unpacked(raw), str(path)), 2)]
     except (BinlogError, *PACKING_ERRORS, OSError) as error:
         raise _unreadable(path, error) from error
-    difference = difference_of(state.identity, LogHead(head[0], (*head, None)[1])) if head else "it is empty"
+    difference = difference_of(state, LogHead(head[0], (*head, None)[1])) if head else "it is empty"
     if difference is not None:
         raise LogMismatchError(
             f"{path} is not the log that was read so far up to {state.place}: {difference}. Bring that back, "

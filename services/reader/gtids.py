@@ -6,24 +6,33 @@ from millrace.binlog.declaration import Event
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.gtid import GtidTaggedLogEvent, PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import MariadbGtidListEvent
-from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.gtid_set import GtidSet, MariadbBinlogState, MariadbGtid, MariadbGtidPosition
 from services.reader.progress import Gtid
 
 
 class GtidProgress:
-    """MySQL's set or MariaDB's position as it grows; ``known`` tells whether its beginning is."""
+    """MySQL's set or MariaDB's binlog state as it grows.
 
-    def __init__(self, text: str = "") -> None:
-        """Start with a set as :meth:`text` gave it; raises InvalidValueError on any other text."""
+    ``known`` tells whether its beginning is. Of MariaDB a position may be all that is known of that: then
+    :attr:`binlog_state` is None.
+    """
+
+    def __init__(self, text: str = "", binlog_state: str | None = None) -> None:
+        """Start with what :meth:`text` and :attr:`binlog_state` gave; raises InvalidValueError otherwise."""
         self.known = False
         self._set = GtidSet()
-        self._position = MariadbGtidPosition()
-        if text:
-            self.replace(text)
+        self._log = MariadbBinlogState()
+        self._all_servers = False
+        if text or binlog_state is not None:
+            self.replace(text, binlog_state)
 
-    def replace(self, text: str) -> None:
-        """Forget everything and start with the set in ``text``, which may be empty."""
-        self._set, self._position = _parse(text)
+    def replace(self, text: str, binlog_state: str | None = None) -> None:
+        """Forget everything and start with the set in ``text``, which may be empty, or a binlog state."""
+        self._set, position = _parse(text)
+        self._all_servers = binlog_state is not None
+        self._log = MariadbBinlogState() if binlog_state is None else _parse_state(binlog_state)
+        for gtid in position:
+            self._log.add(gtid)
         self.known = True
 
     def add(self, gtid: Gtid) -> None:
@@ -31,34 +40,50 @@ class GtidProgress:
         if not self.known:
             return
         if isinstance(gtid, str):
-            self._merge(*_parse(gtid))
+            gtids, position = _parse(gtid)
+            self._set.update(gtids)
+            for each in position:
+                self._log.add(each)
         elif isinstance(gtid, GtidTaggedLogEvent):
             self._set.add_number(gtid.sid, gtid.gno, gtid.tag)
         elif len(gtid) == 2:
             self._set.add_number(*gtid)
         else:
-            self._position.add(MariadbGtid(*gtid))
+            self._log.add(MariadbGtid(*gtid))
 
-    def previous(self, event: Event) -> str:
-        """Take up what a PREVIOUS_GTIDS or GTID_LIST says of the logs before; return that as text."""
+    def previous(self, event: Event, left_out: str = "") -> str:
+        """Take up what a PREVIOUS_GTIDS or GTID_LIST says of the logs before; return that as text.
+
+        Of ``left_out``, what the epoch began after, some may stand after the file's head, and other
+        transactions before it that are not in the list.
+        """
         self.known = True
         if isinstance(event, PreviousGtidsLogEvent):
             before = GtidSet.from_event(event)
             self._set.update(before)
             return str(before)
         if isinstance(event, MariadbGtidListEvent):
-            reached = MariadbGtidPosition.from_event(event)
-            self._position = self._position.union(reached)
-            return str(reached)
+            reached = MariadbBinlogState.from_event(event)
+            self._log.update(reached)
+            self._all_servers = self._all_servers or not reached.lacking(_parse_state(left_out))
+            return str(reached.position())
         return ""
 
     def text(self) -> str:
-        """Return the set as text, "" while it is not known."""
-        return ",".join(filter(None, (str(self._position), str(self._set)))) if self.known else ""
+        """Return the set, or the position, as text; "" while it is not known."""
+        return ",".join(filter(None, (str(self._log.position()), str(self._set)))) if self.known else ""
 
-    def _merge(self, gtids: GtidSet, position: MariadbGtidPosition) -> None:
-        self._set.update(gtids)
-        self._position = self._position.union(position)
+    @property
+    def binlog_state(self) -> str | None:
+        """The last of each domain and server as text; None while not all are known."""
+        return str(self._log) if self.known and self._all_servers else None
+
+
+def _parse_state(text: str) -> MariadbBinlogState:
+    try:
+        return MariadbBinlogState.parse(text)
+    except InvalidValueError as error:
+        raise _no_set(text) from error
 
 
 def _parse(text: str) -> tuple[GtidSet, MariadbGtidPosition]:

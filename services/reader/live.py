@@ -5,17 +5,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.gtid_set import GtidSet
+from millrace.binlog.gtid_set import GtidSet, MariadbBinlogState
 from millrace.binlog.header import FIRST_POSITION
 from millrace.contract import Topics
 from millrace.mysql.catalog import CatalogReading, read_catalog, read_tables
-from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
+from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology, own_gtids
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.errors import (
@@ -37,9 +38,25 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.gtids import GtidProgress
-from services.reader.history import after_both, executed, gtids_before, lacking, missing, purged
+from services.reader.history import (
+    WhereReadEnds,
+    after_both,
+    binlog_state_before,
+    executed,
+    gtids_before,
+    lacking,
+    missing,
+    purged,
+    state_after,
+)
 from services.reader.log_identity import LogMismatch, log_mismatch
-from services.reader.log_scan import creation_time, gtids_before_position, search, start_position_at
+from services.reader.log_scan import (
+    creation_time,
+    mariadb_gtids,
+    search,
+    start_position_at,
+    with_gtids_before,
+)
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
 from services.reader.start_position import StartPosition, moved_on_purpose, seconds_of
@@ -53,6 +70,8 @@ _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _READ_AGAIN_S: Final = 1.0
 _MOST_TOUCHED: Final = 100
 """Tables that are read one by one after statements have changed them; for more, all are."""
+_READINGS_OF_END: Final = 100
+"""A MariaDB says in one answer where its log ends and in another what it holds; both are of one moment."""
 _LAST_POSITION: Final = 0xFFFFFFFF
 _REFUSED_AT: Final = re.compile(r"at file (?:[^,]*[/\\])?([^,/\\]+), position (\d+)")
 """Where the transaction begins that a server refuses to send, in its error 1236."""
@@ -238,7 +257,7 @@ class LiveSource:
         )
         check_replicas(connection, self._replica)
         if len(self._addresses) > 1:
-            check_topology(connection)
+            warnings += check_topology(connection)
         if self._settings.semi_sync:
             require_semi_sync(connection)
             check_primary(connection)
@@ -309,8 +328,7 @@ class LiveSource:
         if start == "earliest":
             place = StartPosition(_logs(connection)[0].name, FIRST_POSITION, None)
         elif start == "latest":
-            status = log_status(connection)
-            place = StartPosition(status.log_file, status.position, status.gtid_set)
+            place = _end(connection)
         elif start.startswith("time:"):
             place = self._start_position_at(connection, start.removeprefix("time:"))
         else:
@@ -318,10 +336,11 @@ class LiveSource:
             place = self._with_gtids(connection, log_file, int(number))
         self._since = place.log_file, place.position
         if place.position <= _LAST_POSITION:
-            self._dump_at(connection, names, place.log_file, place.position, place.gtid_set, gap=moved)
+            self._dump_at(connection, names, place, gap=moved)
         elif place.gtid_set:
             gtids, gap = place.gtid_set, moved is not None
-            self._dump_after(connection, names, gtids, moved, left_out=gtids, gap=gap)
+            log = place.binlog_state
+            self._dump_after(connection, names, gtids, log, moved, left_out=gtids, gap=gap)
         else:
             raise UserError(
                 f"{said_by} leads to {place.log_file}:{place.position}, and a server without GTIDs can "
@@ -354,8 +373,7 @@ class LiveSource:
         if position == FIRST_POSITION or not there:
             # The file's own head will tell; or the server, that it does not have it.
             return StartPosition(log_file, position, None)
-        gtids = gtids_before_position(connection, self._replica, log_file, position, self._beat)
-        return StartPosition(log_file, position, gtids)
+        return with_gtids_before(connection, self._replica, log_file, position, self._beat)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Resume where the state says, in the log that it names; the server may be told that position."""
@@ -365,16 +383,17 @@ class LiveSource:
             self._since = state.log_file, state.position
             self._unsearched = state.log_file, state.position - 1
         if state.left_out:
-            before = gtids_before(self._head(connection, state.log_file))
-            if missing(before, state.left_out):
+            before = gtids_before(self._head(connection, state.log_file)) or ""
+            if lacking(state.left_out, before):
                 # What the epoch leaves out may lie after our place as well, where a dump by position has it.
-                self._dump_after(connection, names, state.gtid_set, None, left_out=state.left_out)
+                log = state.binlog_state
+                self._dump_after(connection, names, state.gtid_set, log, None, left_out=state.left_out)
                 return
         position = state.position
         if position > _LAST_POSITION:
             # The command's position has 32 bits. What comes again is left out by the writer.
             position = state.boundary
-        self._dump_at(connection, names, state.log_file, position, None)
+        self._dump_at(connection, names, StartPosition(state.log_file, position, None))
 
     def _change(
         self, connection: MysqlConnection, names: ServerNames, state: ReaderState, other: LogMismatch
@@ -389,32 +408,92 @@ class LiveSource:
         elif other.followed_by is None:
             history = gone
         else:
-            history = gtids_before(self._head(connection, other.followed_by.name))
+            history = gtids_before(self._head(connection, other.followed_by.name)) or ""
         self._check_history(connection, state, other.reason, history)
-        self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
+        if state.binlog_state is None:
+            self._after_gtids(connection, names, state.gtid_set, gone, other.reason)
+        else:
+            self._after_all_servers(connection, names, state, state.binlog_state, other.reason)
+
+    def _after_all_servers(
+        self, connection: MysqlConnection, names: ServerNames, state: ReaderState, log: str, reason: str
+    ) -> None:
+        """Continue in another log of MariaDB, where exactly what was read lies before a place in it."""
+        read = MariadbBinlogState.parse(log)
+        changed = reason
+        for file in reversed(_logs(connection)):
+            before = binlog_state_before(self._head(connection, file.name))
+            if before is not None and not read.lacking(before):
+                break
+        else:
+            if before is None:
+                raise self._other_log(
+                    connection, state, reason, f"{file.name} does not say what lies before it"
+                )
+            unread = ", ".join(f"up to {gtid}" for gtid in read.lacking(before))
+            changed = self._purged(connection, unread)
+            read.update(before)
+        ends = WhereReadEnds(read, before)
+        if not ends.found:
+            for gtid in mariadb_gtids(connection, self._replica, file.name, self._beat):
+                if not ends.take(gtid):
+                    raise self._other_log(
+                        connection,
+                        state,
+                        reason,
+                        f"in its order {gtid}, which was not read, comes before {ends.lacking}, which "
+                        "was: it would be left out",
+                    )
+                if ends.found:
+                    break
+        if not ends.found:
+            raise self._other_log(
+                connection, state, reason, f"its log does not hold {ends.lacking}, which was read"
+            )
+        self._dump_after(
+            connection, names, ends.after, str(read), changed, left_out=str(read), gap=changed != reason
+        )
 
     def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: LogMismatch) -> bool:
         """Tell whether there are GTIDs to continue by; raise where there is no other way."""
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
-        if state.gtid_set and not without_gtids:
+        galera = own_gtids(connection.all_variables())
+        if state.gtid_set and not without_gtids and galera is None:
+            if connection.flavour is Flavour.MARIADB and state.binlog_state is None:
+                raise self._other_log(
+                    connection,
+                    state,
+                    other.reason,
+                    "of which servers transactions were read is not known before the log that was read "
+                    "begins its next file (FLUSH BINARY LOGS)",
+                )
             return True
         if other.purged and not other.other_server:
             return False
+        if galera is not None:
+            raise self._other_log(connection, state, other.reason, galera)
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
-        raise LogMismatchError(
-            f"{connection.address}: this is not the log that was read so far up to {state.place} "
-            f"({other.reason}), and as {why}, it is not known where to continue in it. {_BRING_BACK}"
+        raise self._other_log(
+            connection, state, other.reason, f"as {why}, it is not known where to continue in it"
+        )
+
+    def _other_log(
+        self, connection: MysqlConnection, state: ReaderState, reason: str, why: str
+    ) -> LogMismatchError:
+        return LogMismatchError(
+            f"{connection.address}: this is not the log that was read so far up to {state.place} ({reason}), "
+            f"and {why}. {_BRING_BACK}, or move the source to a place in this log with 'millrace source "
+            f"reset {self._settings.source} --to …': what lies between is then missing, or comes again"
         )
 
     def _check_history(
         self, connection: MysqlConnection, state: ReaderState, reason: str, history: str
     ) -> None:
         """Raise where the history of a server does not hold what was read."""
-        lost = lacking(state.gtid_set, history)
+        lost = lacking(state.gtid_set if state.binlog_state is None else state.binlog_state, history)
         if lost:
-            raise LogMismatchError(
-                f"{connection.address}: this is not the log that was read so far up to {state.place} "
-                f"({reason}), and its history does not hold {lost}, which was read. {_BRING_BACK}"
+            raise self._other_log(
+                connection, state, reason, f"its history does not hold {lost}, which was read"
             )
 
     def _after_gtids(
@@ -429,15 +508,30 @@ class LiveSource:
     ) -> None:
         """Continue after ``gtids``; where more than these is ``gone``, that is a gap, as it may be anyway."""
         lost = missing(gtids, gone)
-        if not lost:
-            self._dump_after(connection, names, gtids, reason, left_out=gtids, gap=gap)
-            return
+        if lost:
+            reason, gap, gtids = self._purged(connection, lost), True, after_both(gtids, gone)
+        log = self._log_after(connection, gtids)
+        self._dump_after(connection, names, gtids, log, reason, left_out=gtids, gap=gap)
+
+    def _purged(self, connection: MysqlConnection, lost: str) -> str:
+        """Say what is missing, as logs were purged unread; raise unless that is allowed."""
         oldest = binary_logs(connection)[0].name
         words = f"the server has purged logs that were not read, with the transactions {lost}"
         self._gap_allowed(connection, words, oldest)
         self._since = oldest, FIRST_POSITION
-        onwards = after_both(gtids, gone)
-        self._dump_after(connection, names, onwards, words, left_out=onwards, gap=True)
+        return words
+
+    def _log_after(self, connection: MysqlConnection, gtids: str) -> str | None:
+        """Return what the log of a MariaDB holds up to a position; None of MySQL, or where it ends before."""
+        if connection.flavour is not Flavour.MARIADB:
+            return None
+        file = self._file_of(connection, gtids)
+        before = binlog_state_before(self._head(connection, file))
+        if before is None:
+            return None
+        following = mariadb_gtids(connection, self._replica, file, self._beat)
+        log = state_after(gtids, before, following)
+        return None if log is None else str(log)
 
     def _after_purge(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:
         """Continue in the oldest file, where the one that was read is gone and there are no GTIDs."""
@@ -448,7 +542,7 @@ class LiveSource:
         )
         self._gap_allowed(connection, words, oldest)
         self._since = oldest, FIRST_POSITION
-        self._dump_at(connection, names, oldest, FIRST_POSITION, None, gap=words)
+        self._dump_at(connection, names, StartPosition(oldest, FIRST_POSITION, None), gap=words)
 
     def _gap_allowed(self, connection: MysqlConnection, words: str, oldest: str) -> None:
         if self._settings.on_gap != "continue":
@@ -470,19 +564,19 @@ class LiveSource:
         self,
         connection: MysqlConnection,
         names: ServerNames,
-        log_file: str,
-        position: int,
-        gtid_set: str | None,
+        place: StartPosition,
         *,
         gap: str | None = None,
     ) -> None:
+        log_file, position = place.log_file, place.position
         mariadb = connection.flavour is Flavour.MARIADB
         tracker = PositionTracker(log_file, position, zero_allowed=mariadb)
         self._stage.begin_session(
             tracker,
             server_uuid=names.uuid,
             server_uid=names.uid,
-            gtid_set=gtid_set,
+            gtid_set=place.gtid_set,
+            binlog_state=place.binlog_state,
             changed=gap,
             gap=gap is not None,
         )
@@ -504,6 +598,7 @@ class LiveSource:
         connection: MysqlConnection,
         names: ServerNames,
         gtids: str,
+        binlog_state: str | None,
         changed: str | None,
         *,
         left_out: str,
@@ -516,6 +611,7 @@ class LiveSource:
             server_uuid=names.uuid,
             server_uid=names.uid,
             gtid_set=gtids,
+            binlog_state=binlog_state,
             left_out=left_out,
             changed=changed,
             gap=gap,
@@ -654,6 +750,17 @@ def _logs(connection: MysqlConnection) -> list[LogFile]:
     if not logs:
         raise RefusedError(f"{connection.address}: there are no binary logs")
     return logs
+
+
+def _end(connection: MysqlConnection) -> StartPosition:
+    """Return the end of the log, and what lies before it."""
+    for _ in range(_READINGS_OF_END):
+        before = executed(connection) if connection.flavour is Flavour.MARIADB else None
+        status = log_status(connection)
+        place = StartPosition(status.log_file, status.position, status.gtid_set, before)
+        if before is None or executed(connection) == before:
+            return place
+    return replace(place, binlog_state=None)
 
 
 def _is_first(log_file: str) -> bool:

@@ -8,6 +8,7 @@ from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
+from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.state import StreamState
 from millrace.log_files import file_order
 from millrace.mysql.connection import MysqlConnection
@@ -15,6 +16,7 @@ from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.identity import LogHead, ServerNames, read_head
 from millrace.mysql.status import LogFile, binary_logs
 from services.reader.gtids import GtidProgress
+from services.reader.history import gtids_before, lacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ def log_mismatch(
             purged=_is_before(state.log_file, names_of_files),
         )
     index = names_of_files.index(state.log_file)
-    if replica is not None and identity is not None and identity.created:
-        difference = difference_of(identity, read_head(connection.address, replica, logs[index].name, beat))
+    if replica is not None:
+        head = read_head(connection.address, replica, logs[index].name, beat) if _can_tell(state) else None
+        difference = None if head is None else difference_of(state, head)
         if difference is not None:
             return LogMismatch(f"of {state.log_file}, {difference}", other_server=other_server is not None)
     if logs[index].size < state.position:
@@ -97,8 +100,21 @@ def _is_before(log_file: str, there: list[str]) -> bool:
     return all(Path(name).stem == Path(log_file).stem and order < file_order(Path(name)) for name in there)
 
 
-def difference_of(identity: LogIdentity, head: LogHead) -> str | None:
-    """Say in what the head of a file is not that of the file which was read, or nothing."""
+def _can_tell(state: ReaderState) -> bool:
+    """Tell whether something is known of the head of the file at hand: itself, or what lies before it."""
+    return state.identity is not None and bool(state.identity.created or state.gtid_set)
+
+
+def difference_of(read: ReaderState, head: LogHead) -> str | None:
+    """Say in what the head of a file is not that of the file which was read, or is to be read; or nothing."""
+    identity = read.identity
+    if identity is None:
+        return None
+    if not identity.created:
+        # It was not there yet: all that was read must lie before it, unless that came from another log.
+        before = gtids_before(head) if read.position == FIRST_POSITION and not read.left_out else None
+        lost = "" if before is None else lacking(read.gtid_set, before)
+        return f"the GTIDs before it lack {lost}, which was read" if lost else None
     state = StreamState()
     try:
         decoded = decode_event(head.format_description, state, verify=False)

@@ -52,13 +52,15 @@ class LogProgress:
         server_uid: str | None,
         *,
         gtid_set: str | None,
+        binlog_state: str | None,
         left_out: str | None,
         gap: bool,
     ) -> None:
         """Continue with a new connection or file, which begins with its format description.
 
-        ``gtid_set`` is what lies before it, ``left_out`` what the source leaves out; None for what is known
-        already. But after a ``gap`` what was read so far is not all that lies before.
+        ``gtid_set``, and of MariaDB ``binlog_state``, is what lies before it, ``left_out`` what the source
+        leaves out; None for what is known already. But after a ``gap`` what was read so far is not all that
+        lies before.
         """
         self._format = StreamState()
         self.checksums = False
@@ -66,7 +68,7 @@ class LogProgress:
         if gap:
             self.gtids = GtidProgress()
         if gtid_set is not None:
-            self.gtids.replace(gtid_set)
+            self.gtids.replace(gtid_set, binlog_state)
         if left_out is not None:
             self.left_out = left_out
 
@@ -108,6 +110,7 @@ class LogProgress:
             open_gtid=None if open_gtid is None else gtid_text(open_gtid),
             last_timestamp=self.last_ms,
             excluded_tables=sorted(self.excluded_tables),
+            binlog_state=self.gtids.binlog_state,
         )
 
     def knows(self, log_file: str) -> bool:
@@ -150,7 +153,8 @@ class LogProgress:
     def previous_gtids(self, data: bytes, log_file: str) -> None:
         """Take up the GTIDs that a file says lie before it."""
         try:
-            text = self.gtids.previous(decode_event(data, self._format, verify=False).event)
+            event = decode_event(data, self._format, verify=False).event
+            text = self.gtids.previous(event, self.left_out)
         except BinlogError as error:
             _LOG.error("the GTIDs before this file cannot be read", reason=str(error), log_file=log_file)
             return
@@ -185,7 +189,7 @@ class LogProgress:
 
 def _gtids_of(state: ReaderState | None) -> GtidProgress:
     """Give the GTIDs of a state, to which more may be added."""
-    gtids = GtidProgress(state.gtid_set if state else "")
+    gtids = GtidProgress(state.gtid_set, state.binlog_state) if state else GtidProgress()
     if state and state.identity and state.identity.previous_gtids is not None:
         # A set may be empty and known.
         gtids.known = True

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millrace.binlog.header import FIRST_POSITION
+from millrace.binlog.gtid_set import MariadbGtid
+from millrace.binlog.header import FIRST_POSITION, HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.types import EventType
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.dump import Dump, ReplicaIdentity
 from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
-from millrace.mysql.status import LogFile, LogStatus, gtids_at, log_status
+from millrace.mysql.status import LogFile, LogStatus, log_status
 from services.reader.start_position import StartPosition, StartPositionFinder
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 1.0
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
+_MARIADB_GTID: Final = int(EventType.MARIADB_GTID_EVENT)
+_GTID: Final = struct.Struct(f"<5xI{HEADER_LENGTH - 9}xQI")
+"""Of a GTID event of MariaDB: server_id, sequence number, domain_id."""
 _PLACING: Final = struct.Struct("<4xB4xIIH")
 """Of an event's header: type code, size, next_position, flags."""
 
@@ -57,29 +61,45 @@ def start_position_at(
         if found is not None:
             return found
         reached = StartPosition(log_file, position + piece.event_size, None)
-    return replace(reached, gtid_set=finder.gtid_set)
+    return replace(reached, gtid_set=finder.gtid_set, binlog_state=finder.binlog_state)
 
 
-def gtids_before_position(
+def with_gtids_before(
     connection: MysqlConnection,
     replica: ReplicaIdentity,
     log_file: str,
     position: int,
     beat: Callable[[], None],
-) -> str | None:
-    """Return the GTIDs of what lies before a place; None if there are none, or no event starts there."""
-    if connection.flavour is Flavour.MARIADB:
-        return gtids_at(connection, log_file, position)
-    if connection.variable("gtid_mode") != "ON":
-        return None
+) -> StartPosition:
+    """Return a place with the GTIDs of what lies before it; without, if none are known or it is no place."""
+    place = StartPosition(log_file, position, None)
+    if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON":
+        return place
     finder = StartPositionFinder()
     for found_file, start, piece in _walk(connection, replica, log_file, beat, log_status(connection)):
         if (found_file, start) == (log_file, position):
-            return finder.gtid_set
+            break
         if found_file != log_file or start > position:
-            return None
+            return place
         finder.feed(found_file, start, piece.data)
-    return finder.gtid_set
+    return replace(place, gtid_set=finder.gtid_set, binlog_state=finder.binlog_state)
+
+
+def mariadb_gtids(
+    connection: MysqlConnection, replica: ReplicaIdentity, log_file: str, beat: Callable[[], None]
+) -> Iterator[MariadbGtid]:
+    """Yield the transactions in the log of a MariaDB from the head of a file on, up to its present end."""
+    with MysqlConnection(connection.address, beat) as other:
+        dump = Dump.at_position(other, replica, log_file, FIRST_POSITION, wait=False)
+        try:
+            while True:
+                beat()
+                for data, first, _, _ in dump.read(_WAIT_S):
+                    if first and data[TYPE_OFFSET] == _MARIADB_GTID:
+                        server_id, seq_no, domain_id = _GTID.unpack_from(data)
+                        yield MariadbGtid(domain_id, server_id, seq_no)
+        except DumpEnd:
+            return
 
 
 def search(

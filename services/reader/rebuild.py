@@ -84,7 +84,8 @@ class _Rebuild:
                 key.log_file,
                 FIRST_POSITION,
                 gtid_set=before.gtid_set if before else "",
-                left_out=before_epoch.gtid_set if before_epoch else "",
+                binlog_state=before.binlog_state if before else None,
+                left_out=_all_of(before_epoch),
             ),
             records_between(self._settings, self._topic, file_start, end),
             self._exclusion,
@@ -107,6 +108,13 @@ class _Rebuild:
         record = next(records_between(self._settings, self._topic, start, end), None)
         headers = dict((record.headers if record else None) or ())
         return HEADER_ARTIFICIAL not in headers and HEADER_MARKER not in headers
+
+
+def _all_of(state: ReaderState | None) -> str:
+    """Return the GTIDs of all that was read, as a later epoch leaves them out."""
+    if state is None:
+        return ""
+    return state.gtid_set if state.binlog_state is None else state.binlog_state
 
 
 class _KeyPlacer:

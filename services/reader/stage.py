@@ -157,6 +157,7 @@ class RawStage:
         server_uuid: str | None = None,
         server_uid: str | None = None,
         gtid_set: str | None = None,
+        binlog_state: str | None = None,
         left_out: str | None = None,
         changed: str | None = None,
         gap: bool = False,
@@ -180,7 +181,9 @@ class RawStage:
         self._confirmed = False
         self._next_left_out = left_out or ""
         left_out = None if changed is not None else left_out
-        self._log.begin_session(server_uuid, server_uid, gtid_set=gtid_set, left_out=left_out, gap=gap)
+        self._log.begin_session(
+            server_uuid, server_uid, gtid_set=gtid_set, binlog_state=binlog_state, left_out=left_out, gap=gap
+        )
         if changed is None and state is not None:
             self._comeback = Comeback(state.log_file, state.position, state.chunk, state.chunk_crc32)
 

@@ -56,11 +56,15 @@ def moved_on_purpose(state: ReaderState) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """A place between two transactions, and the GTIDs of what lies before it; None if not known."""
+    """A place between two transactions, and the GTIDs of what lies before it; None if not known.
+
+    Of MariaDB ``binlog_state`` has the last of each domain and server.
+    """
 
     log_file: str
     position: int
     gtid_set: str | None
+    binlog_state: str | None = None
 
 
 class StartPositionFinder:
@@ -86,6 +90,11 @@ class StartPositionFinder:
     def gtid_set(self) -> str | None:
         """The GTIDs of all transactions that are whole by now, None where the file does not tell."""
         return self._gtids.text() if self._gtids.known else None
+
+    @property
+    def binlog_state(self) -> str | None:
+        """Of MariaDB, the last of these of each domain and server, None where the file does not tell."""
+        return self._gtids.binlog_state
 
     @property
     def open_at(self) -> tuple[str, int] | None:
@@ -117,7 +126,7 @@ class StartPositionFinder:
             # Before anything else: if the end of the group before went unnoticed, that is whole now.
             self._note(type_code, data)
         if self._since is not None and int.from_bytes(data[:4], "little") >= self._since:
-            return StartPosition(*self._begin, self.gtid_set)
+            return StartPosition(*self._begin, self.gtid_set, self.binlog_state)
         if not by_gtid and type_code in WATCHED and self._note(type_code, data):
             self._begin, self._by_gtid, self._perhaps_before = None, False, False
         return None

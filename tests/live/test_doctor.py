@@ -231,6 +231,26 @@ def test_another_server(mysql):
     assert "of another server" in outcome.text
 
 
+def test_another_mariadb(mariadb):
+    identity = LogIdentity(1, "11.4.5-MariaDB", 0, server_uid="another")
+    ((held,),) = mariadb.query("SELECT @@GLOBAL.gtid_binlog_state")
+    state = replace(state_of(mariadb, identity=identity), binlog_state=held)
+    outcome = only(mariadb, log_checks.reader_position, state=state, one_of_several=True)
+    assert (outcome.level, "order of its log was not compared" in outcome.text) == (Level.OK, True)
+    unknown = ",".join(filter(None, (held, "0-4711-1")))
+    outcome = only(mariadb, log_checks.reader_position, state=replace(state, binlog_state=unknown))
+    assert outcome.level is Level.ERROR
+    assert "its history does not hold 0-4711-1, which was read" in outcome.text
+    with looking_at(mariadb, state=state) as server:
+        # As a node of Galera has it.
+        server.variables = {**server.variables, "wsrep_on": "ON", "wsrep_gtid_mode": "OFF"}
+        (outcome,) = log_checks.reader_position(server)
+        gtids = next(log_checks.gtids(server))
+    assert {outcome.level, gtids.level} == {Level.ERROR}
+    assert "numbers transactions by itself" in outcome.text
+    assert "wsrep_gtid_mode=ON" in gtids.advice
+
+
 def test_transactions_that_are_purged(mysql):
     read, purged = f"{uuid.uuid4()}:1-7", f"{uuid.uuid4()}:1-5"
     state = replace(state_of(mysql, log_file="mysql-bin.999999"), gtid_set=read)

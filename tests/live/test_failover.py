@@ -11,10 +11,12 @@ import pymysql
 import pytest
 
 from millrace.avro.records import deserialize
+from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, SOURCE_CHANGED
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.selection.settings import ReplicateSettings
-from tests.service_process import wait_for
+from tests.service_process import server_environment, wait_for
+from tests.shared import run_python
 from tests.unit.selection.test_tables import CASES, TABLES
 from tests.worker import Worker
 
@@ -24,6 +26,7 @@ from .replication import replicate
 from .rows_world import RowsWorld
 
 Server = MySQL | MariaDB
+WRITE_ROWS = int(EventType.WRITE_ROWS_EVENT_V1)
 STALL = b"the proxy stalls after this row"
 
 
@@ -249,3 +252,88 @@ def assert_refused(world: RowsWorld, kafka: Kafka, first: Server, kind: type[Ser
     assert ("server_uuid was" if kind is MySQL else "server_uid was") in line
     assert "its history does not hold" in line
     assert "Bring back the server that was read" in line
+
+
+def test_a_domain_with_several_writers(kafka: Kafka, source_name: str) -> None:
+    """Two servers of MariaDB that replicate from each other in one domain log it in different orders.
+
+    While what was read lies before one place in the log of either, the reader changes between them and back.
+    A transaction that was not read, but lies before one that was, would be left out: it is refused.
+    """
+    first, second = MariaDB(server_id=801), MariaDB(server_id=802)
+    second.password = first.password
+    with first as a, second as b:
+        replicate(a, b)
+        replicate(b, a)
+        a.execute("CREATE DATABASE mutual", "CREATE TABLE mutual.t (note VARCHAR(20) PRIMARY KEY)")
+        world = ReaderWorld.of(kafka, source_name, a)
+        with world.reader() as process:
+            world.wait_until_at(a, process)
+        for server, other, note in ((b, a, "on-b"), (a, b, "on-a"), (b, a, "on-b-again")):
+            _write_on(server, other, note)
+            _read_up_to(world, server, note)
+        assert _notes(world) == ["on-b", "on-a", "on-b-again"]
+        state = world.state()
+        assert state is not None
+        assert state.epoch == 3
+        assert dict(_numbers(str(state.binlog_state))) == dict(
+            _numbers(b.query("SELECT @@GLOBAL.gtid_binlog_state")[0][0])
+        )
+        a.execute("STOP SLAVE")
+        b.execute("INSERT INTO mutual.t VALUES ('b1')")
+        ((b1,),) = b.query("SELECT @@GLOBAL.gtid_binlog_pos")
+        _write_on(a, b, "a1")
+        ((a1,),) = a.query("SELECT @@GLOBAL.gtid_binlog_pos")
+        assert b1.split("-")[2] == a1.split("-")[2], "two transactions of one number"
+        _read_up_to(world, a, "a1")
+        assert _notes(world)[3:] == ["a1"]
+        a.kill()
+        done = world.run(**server_environment(b))
+        assert done.returncode == 7, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert f"{b1}, which was not read, comes before {a1}, which was" in line
+        _rebuild(world)
+        done = world.run(**server_environment(b))
+        assert (done.returncode, b1 in done.stderr) == (7, True), done.stderr
+        b.execute("FLUSH BINARY LOGS", "INSERT INTO mutual.t VALUES ('b2')")
+        done = world.run(**server_environment(b))
+        assert (done.returncode, f"{b1}" in done.stderr) == (7, True), done.stderr
+        # The way out, where both are there again.
+        a.start()
+        a.execute("START SLAVE")
+        wait_for(lambda: _has(a, "b2"), None, "the other server")
+        _read_up_to(world, a, "b2")
+        assert _notes(world)[3:] == ["a1", "b1", "b2"]
+
+
+def _write_on(server: Server, other: Server, note: str) -> None:
+    server.execute(f"INSERT INTO mutual.t VALUES ('{note}')")
+    wait_for(lambda: _has(other, note), None, "the other server")
+
+
+def _rebuild(world: ReaderWorld) -> None:
+    done = run_python("-m", "millrace.cli", "state", "rebuild", "reader", "--yes", settings=world.environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _read_up_to(world: ReaderWorld, server: Server, note: str) -> None:
+    with world.reader(**server_environment(server)) as process:
+        wait_for(lambda: note in _notes(world), process, f"{note} in the raw topic", 60)
+
+
+def _has(server: Server, note: str) -> bool:
+    return bool(server.query("SELECT 1 FROM mutual.t WHERE note = %s", (note,)))
+
+
+def _notes(world: ReaderWorld) -> list[str]:
+    """What was written, in the order of the raw topic."""
+    notes = ("on-b", "on-a", "on-b-again", "a1", "b1", "b2")
+    # A VARCHAR behind its length.
+    values = {note: bytes([len(note)]) + note.encode() for note in notes}
+    rows = (each.value for each in world.raw() if each.in_file and each.value[4] == WRITE_ROWS)
+    return [note for row in rows for note in notes if values[note] in row]
+
+
+def _numbers(binlog_state: str) -> list[tuple[str, str]]:
+    """Domain and server, and the last number."""
+    return [(gtid.rpartition("-")[0], gtid.rpartition("-")[2]) for gtid in binlog_state.split(",")]

@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -32,7 +33,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millrace.avro import single_object
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.records import deserialize, is_dead_letter_of
-from millrace.avro.service_state import RowMapperState
+from millrace.avro.service_state import ReaderState, RowMapperState
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
 from millrace.binlog.event_codec import BinlogEvent, seal
 from millrace.binlog.events import (
@@ -45,12 +46,14 @@ from millrace.binlog.events import (
     XaPrepareLogEvent,
     XidEvent,
 )
-from millrace.binlog.header import EventHeader
+from millrace.binlog.file import iter_events
+from millrace.binlog.gtid_set import GtidSet
+from millrace.binlog.header import TYPE_OFFSET, EventHeader
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.binlog.types import EventType
 from millrace.cli.reprocess import reprocess
 from millrace.cli.state import state
-from millrace.contract import Topics, transactional_id
+from millrace.contract import Topics, log_number, transactional_id
 from millrace.kafka import producer as producer_module
 from millrace.kafka.producer import CommitPolicy
 from millrace.kafka.state import state_key
@@ -71,7 +74,7 @@ from services.run.settings import RunSettings
 from services.snapshot.settings import SnapshotSettings
 from tests.fake_broker import Broker, Crash, FakeProducer, crash
 from tests.stages import Registry
-from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog, rows
+from tests.unit.binlog_command.made_logs import START, TABLE_MAP, MadeLog, rows
 
 SOURCE = "s"
 SERVICES = ("reader", "decoder", "rowmapper")
@@ -170,14 +173,30 @@ def payload(log: MadeLog, number: int) -> None:
 ACTIONS: tuple[Action, ...] = (insert, update, unreadable, undecodable, ddl, prepare, decide, payload)
 
 
-def write_log(folder: Path, number: int, actions: list[Action]) -> None:
-    """Write a log file that ends with the name of the next one."""
-    log = MadeLog(name=f"bin.{number:06}")
+def write_log(
+    folder: Path, number: int, actions: list[Action], *, first: int | None = None, begun: int = START
+) -> None:
+    """Write a log file that ends with the name of the next one; GTIDs are numbered from ``first`` on."""
+    log = MadeLog(name=f"bin.{number:06}", begun=begun)
+    if first is not None:
+        log.add(GtidSet.parse(f"{uuid.UUID(bytes=SID)}:1-{first - 1}").to_event())
     for count, action in enumerate(actions):
-        log.add(GtidLogEvent(0, SID, number * 100 + count + 1, 2, 0, 1, 1, None, 100, 80030))
-        action(log, number * 100 + count)
+        at = number * 100 + 1 if first is None else first
+        log.add(GtidLogEvent(0, SID, at + count, 2, 0, 1, 1, None, 100, 80030))
+        action(log, at + count - 1)
     log.add(RotateEvent(4, f"bin.{number + 1:06}"))
     (folder / log.name).write_bytes(b"\xfebin" + b"".join(data for _, data in log.events))
+
+
+def transactions_of(path: Path) -> list[tuple[int, int]]:
+    """Where the transactions of a log file begin, and the numbers of their GTIDs."""
+    found, position = [], 4
+    with path.open("rb") as stream:
+        for _, data in iter_events(stream, str(path)):
+            if data[TYPE_OFFSET] == EventType.GTID_LOG_EVENT:
+                found.append((position, int.from_bytes(data[36:44], "little")))
+            position += len(data)
+    return found
 
 
 def settings_for(folder: Path, topics: Topics = TOPICS) -> dict[str, Any]:
@@ -291,6 +310,12 @@ class World:
             for entry in self.broker.records(topic)
             if service is None or is_dead_letter_of(service, entry.value)
         ]
+
+    def reader_state(self) -> ReaderState | None:
+        """Where the reader stands, as of its last commit."""
+        states = {entry.key: entry.value for entry in self.broker.records(self.topics.state)}
+        stored = states.get(state_key("reader"))
+        return None if stored is None else ReaderState.from_bytes(stored)
 
     def counters(self) -> dict[str, int]:
         """What the row mapper has counted, as of its last commit."""
@@ -439,6 +464,8 @@ class Faults(RuleBasedStateMachine):
     @rule(name=st.sampled_from(SERVICES), version=st.integers(0, 2))
     def downgrade(self, name: str, version: int) -> None:
         """The state is one that an earlier version has written."""
+        if TOPICS.state in self._lost:
+            return
 
         def earlier(value: bytes) -> bytes:
             kind = {"reader": "ReaderState", "decoder": "DecoderState", "rowmapper": "RowMapperState"}[name]
@@ -458,6 +485,35 @@ class Faults(RuleBasedStateMachine):
         ):
             self._lost.add(TOPICS.state)
             self._rebuilt = True
+
+    @rule(
+        name=st.sampled_from(("reader", "run")),
+        kept=st.integers(0, 5),
+        actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=3),
+    )
+    def exchange(self, name: str, kept: int, actions: list[Action]) -> None:
+        """The source is exchanged for one with fewer transactions under the same numbers, and brought back.
+
+        It is restored from a backup of a moment before the reader's place, and writes on in its next file.
+        """
+        state = None if self._lost else self.world.reader_state()
+        if state is None:
+            return
+        number = log_number(state.log_file)[1]
+        path = self._folder / f"bin.{min(number, self._files):06}"
+        cut = transactions_of(path)[kept:]
+        if not cut or (number <= self._files and cut[0][0] >= state.position):
+            return
+        (end, gtid), following = cut[0], self._folder / f"bin.{min(number, self._files) + 1:06}"
+        before = {file: file.read_bytes() for file in (path, following) if file.exists()}
+        path.write_bytes(before[path][:end])
+        write_log(self._folder, log_number(following.name)[1], actions, first=gtid, begun=START + 86_400)
+        with pytest.raises(UserError) as refused:
+            self.world.run(name)
+        following.unlink()
+        for file, data in before.items():
+            file.write_bytes(data)
+        assert refused.value.exit_code is ExitCode.DATA
 
     @precondition(lambda self: self._lost)
     @rule()

@@ -68,6 +68,8 @@ def test_reader_state_survives():
     assert ReaderState.from_bytes(READER_STATE.to_bytes()) == READER_STATE
     fresh = ReaderState(epoch=0, log_file="", position=4)
     assert ReaderState.from_bytes(fresh.to_bytes()) == fresh
+    of_mariadb = ReaderState(0, "bin.000001", 4, gtid_set="0-2-6", binlog_state="0-1-5,0-2-6")
+    assert ReaderState.from_bytes(of_mariadb.to_bytes()) == of_mariadb
 
 
 @given(

@@ -65,6 +65,7 @@ class MadeLog:
     server_version: str = "8.0.30"
     created: int = 0
     name: str = "bin.000001"
+    begun: int = START
     events: list[tuple[int, bytes]] = field(default_factory=list)
     position: int = 4
     state: StreamState = field(default_factory=StreamState)
@@ -76,7 +77,7 @@ class MadeLog:
     def add(self, *events: Event, flags: int = 0, server_id: int = 1) -> "MadeLog":
         """Append events."""
         for event in events:
-            header = EventHeader(START + len(self.events), event.event_type, server_id, 0, 0, flags)
+            header = EventHeader(self.begun + len(self.events), event.event_type, server_id, 0, 0, flags)
             size = len(seal(BinlogEvent(header, event), self.state))
             header = EventHeader(
                 header.timestamp, event.event_type, server_id, size, self.position + size, flags

@@ -72,6 +72,22 @@ def test_mariadb_keeps_the_last_of_each_domain() -> None:
     assert gtids.text() == "0-2-6,3-2-12,5-1-1", "a list from further back takes nothing away"
 
 
+def test_mariadb_knows_all_servers_once_a_file_says_what_lies_before_it() -> None:
+    gtids = GtidProgress("0-1-5")
+    assert gtids.binlog_state is None
+    entries = tuple(GtidListEntry(*entry) for entry in ((0, 2, 4), (0, 1, 4)))
+    gtids.previous(MariadbGtidListEvent(0, entries), "0-1-5")
+    assert gtids.binlog_state is None, "what stands between the head and the position is not known"
+    gtids.previous(MariadbGtidListEvent(0, (*entries[:1], GtidListEntry(0, 1, 5))), "0-1-5")
+    gtids.add((0, 2, 6))
+    assert gtids.binlog_state == "0-1-5,0-2-6"
+    assert gtids.text() == "0-2-6"
+    again = GtidProgress(gtids.text(), gtids.binlog_state)
+    assert (again.text(), again.binlog_state) == (gtids.text(), gtids.binlog_state)
+    assert GtidProgress("", "").binlog_state == "", "empty, and known"
+    assert GtidProgress(f"{A}:1").binlog_state is None
+
+
 def test_one_gtid_as_text() -> None:
     assert gtid_text((SID_A, 5)) == f"{A}:5"
     assert gtid_text((0, 1, 5)) == "0-1-5"

@@ -63,7 +63,7 @@ SAME = LogIdentity(7, "8.0.15", LOG.timestamp, server_uuid="u1", previous_gtids=
     ],
 )
 def test_the_head_of_another_log(identity: LogIdentity, head: LogHead, text: str | None) -> None:
-    assert difference_of(identity, head) == text
+    assert difference_of(ReaderState(0, "bin.000001", 4711, identity=identity), head) == text
 
 
 @pytest.mark.parametrize(
