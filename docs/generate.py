@@ -30,7 +30,6 @@ from pydantic.fields import FieldInfo
 from millrace.avro import columnar, plans, transactions
 from millrace.avro.events import binlog_event_schema
 from millrace.avro.events.schema import HEAD
-from millrace.avro.snapshots import SnapshotState
 from millrace.binlog.columns.declaration import NativeKind, SelectedKind
 from millrace.binlog.declaration import declared_fields
 from millrace.binlog.events.rows import PlainRowsEvent
@@ -238,7 +237,7 @@ def metrics() -> dict[str, Metric]:
     CommitMetrics(registry, "decoder", nothing_yet)
     RowMapperMetrics(registry, nothing_yet, nothing_yet, lambda: None)
     CommitMetrics(registry, "rowmapper", nothing_yet)
-    SnapshotMetrics(registry, SnapshotState(0, []))
+    SnapshotMetrics(registry)
     suffixes = {"counter": "_total", "info": "_info"}
     return {family.name + suffixes.get(family.type, ""): family for family in registry.collect()}
 

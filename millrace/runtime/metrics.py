@@ -40,7 +40,7 @@ _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
 
 
-_MISSING: Final = frozenset(
+MISSING: Final = frozenset(
     (
         "millrace_reader_gaps",
         "millrace_reader_incidents",
@@ -51,6 +51,7 @@ _MISSING: Final = frozenset(
         "millrace_rowmapper_quarantined_tables",
         "millrace_rowmapper_pending_xa",
         "millrace_rowmapper_snapshot_left_out",
+        "millrace_snapshot_tables_left_out",
     )
 )
 """Metrics that are above 0 where changes are missing in the topics, or wait."""
@@ -95,7 +96,7 @@ class ServiceMetrics(Collector):
 def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
     """Yield a line for each metric that says that changes are missing, or wait."""
     for family in registry.collect():
-        number = sum(sample.value for sample in family.samples) if family.name in _MISSING else 0
+        number = sum(sample.value for sample in family.samples) if family.name in MISSING else 0
         if number:
             yield f"{family.samples[0].name} {number:g}: {family.documentation}"
 

@@ -364,11 +364,12 @@ def run(service: Service[SnapshotSettings]) -> None:
 
     One that is told to stop before its end has an exit code of its own, lest a supervisor take it for done.
     """
+    metrics = SnapshotMetrics(service.metrics)
     try:
         if service.settings.snapshot.mode == "signals":
-            _follow_signals(service)
+            _follow_signals(service, metrics)
         else:
-            _run(service)
+            _run(service, metrics)
     except StopRequestedError:
         raise UserError(
             "stopped before the end of the snapshot: start it again to resume", ExitCode.INTERRUPTED
@@ -384,7 +385,7 @@ class _Signal:
     tables: Sequence[str] = ()
 
 
-def _follow_signals(service: Service[SnapshotSettings]) -> None:
+def _follow_signals(service: Service[SnapshotSettings], metrics: SnapshotMetrics) -> None:
     """Resume a snapshot that was begun, then take those that signals ask for, until told to stop."""
     settings, topics = service.settings, Topics(service.settings.source)
     admin = connect(settings.kafka, service.stop)
@@ -392,10 +393,11 @@ def _follow_signals(service: Service[SnapshotSettings]) -> None:
     topic_id = topic_ids(admin, [topics.signals])[topics.signals]
     stored = read_state(settings.kafka, settings.source, "snapshot")
     state = None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
+    metrics.state = state or metrics.state
     with InputReader(settings.kafka, topics.signals, f"millrace-snapshot-{settings.source}") as reader:
         offset = state.signals_offset if state is not None and state.signals_topic == topic_id else 0
         if state is not None and not state.finished:
-            _run(service, _Signal(topic_id, offset))
+            _run(service, metrics, _Signal(topic_id, offset))
         reader.seek(max(offset, reader.first_offset()))
         service.log.info("waiting for signals", topic=topics.signals)
         while not service.stop.is_set():
@@ -408,10 +410,10 @@ def _follow_signals(service: Service[SnapshotSettings]) -> None:
                     service.log.warning("a signal is left out", offset=record.offset, reason=str(error))
                     continue
                 service.log.info("a signal asks for a snapshot", offset=record.offset, tables=tables)
-                _run(service, _Signal(topic_id, record.offset + 1, tables))
+                _run(service, metrics, _Signal(topic_id, record.offset + 1, tables))
 
 
-def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> None:
+def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _Signal | None = None) -> None:
     if signal is not None:
         wanted = service.settings.snapshot.model_copy(update={"tables": ",".join(signal.tables)})
         settings = service.settings.model_copy(update={"snapshot": wanted, "restart": False})
@@ -465,18 +467,15 @@ def _run(service: Service[SnapshotSettings], signal: _Signal | None = None) -> N
                 rows_before=state.rows,
                 low_watermark=method.value,
             )
-            metrics = SnapshotMetrics(service.metrics, state)
+            metrics.state = state
             snapshot = _Snapshot(service, producer, state, info.record_limit)
             readers = partial(_Readers, service, states, registry)
-            try:
+            snapshot.take(tasks, readers)
+            while not all(table.done for table in state.tables):  # those whose key was altered
+                with connection_of(settings, states.get()[0]) as connection:
+                    tasks = _tasks(service, connection, state)
                 snapshot.take(tasks, readers)
-                while not all(table.done for table in state.tables):  # those whose key was altered
-                    with connection_of(settings, states.get()[0]) as connection:
-                        tasks = _tasks(service, connection, state)
-                    snapshot.take(tasks, readers)
-                snapshot.finish(unread)
-            finally:
-                service.metrics.unregister(metrics)
+            snapshot.finish(unread)
     except (RefusedError, RetriableError) as error:
         raise UserError(str(error), ExitCode.SOURCE) from error
 

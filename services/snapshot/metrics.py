@@ -9,17 +9,17 @@ from millrace.avro.snapshots import SnapshotState
 
 
 class SnapshotMetrics(Collector):
-    """How far the snapshot has come, as its state says."""
+    """How far the snapshot has come, as its state says; of a process that waits for signals, the last one."""
 
-    def __init__(self, registry: CollectorRegistry, state: SnapshotState) -> None:
-        self._state = state
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.state = SnapshotState(0, [])
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Give the metrics."""
-        tables = list(self._state.tables)
+        tables = list(self.state.tables)
         yield CounterMetricFamily(
-            "millrace_snapshot_rows", "Rows written to the snapshot topic.", self._state.rows
+            "millrace_snapshot_rows", "Rows written to the snapshot topic.", self.state.rows
         )
         yield GaugeMetricFamily(
             "millrace_snapshot_rows_estimate",
@@ -30,4 +30,9 @@ class SnapshotMetrics(Collector):
             "millrace_snapshot_tables_left",
             "Tables that are not read to their end.",
             sum(not each.done for each in tables),
+        )
+        yield GaugeMetricFamily(
+            "millrace_snapshot_tables_left_out",
+            "Tables that could not be read: the log says why.",
+            sum(bool(each.note) for each in tables),
         )

@@ -10,6 +10,7 @@ import pytest
 from millrace.cli import main
 from millrace.cli.job import JOBS
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.metrics import MISSING
 from spark_jobs.common.session import SparkSettings
 from tests.shared import PROJECT, load_script
 
@@ -159,7 +160,8 @@ def verdicts() -> str:
 
 
 def test_every_good_verdict_has_a_test_that_makes_it_say_no() -> None:
-    rows = re.findall(r"(?m)^\| (?!verdict \||---)(.+) \|$", verdicts())
+    table, *_ = verdicts().partition("| state |")
+    rows = re.findall(r"(?m)^\| (?!verdict \||---)(.+) \|$", table)
     assert len(rows) > 20
     defined = defined_tests()
     for row in rows:
@@ -169,6 +171,22 @@ def test_every_good_verdict_has_a_test_that_makes_it_say_no() -> None:
         assert missing, verdict
         assert named, verdict
         assert named <= defined, (verdict, named - defined)
+
+
+def test_each_state_that_is_not_well_has_a_metric_an_alert_and_a_line_of_readyz(
+    generator: ModuleType,
+) -> None:
+    rules = (PROJECT / "helm" / "millrace" / "templates" / "prometheusrule.yaml").read_text()
+    alerts = dict(re.findall(r"(?ms)- alert: (\w+)$(.*?)annotations:", rules))
+    listed = set()
+    for metrics, alert in re.findall(
+        r"(?m)^\| [^|]+ \| (`millrace_[^|]+) \| `(\w+)` \| (?:yes|no)", verdicts()
+    ):
+        named = set(re.findall(r"`(millrace_\w+)`", metrics))
+        assert named <= set(generator.metrics())
+        assert all(metric in alerts[alert] for metric in named), alert
+        listed |= named
+    assert {name.removesuffix("_total") for name in listed - {"millrace_service_ready"}} == MISSING
 
 
 def test_every_command_and_job_says_what_it_has_compared() -> None:

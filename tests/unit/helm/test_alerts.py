@@ -181,6 +181,7 @@ def test_a_service_that_starts_again_and_again_is_told(tmp_path: Path) -> None:
 COUNTERS = [
     ("millrace_reader_gaps_total", "reader", "MillraceChangesLost"),
     ("millrace_reader_incidents_total", "reader", "MillraceChangesLost"),
+    ("millrace_rowmapper_gaps_total", "rowmapper", "MillraceChangesLost"),
     ("millrace_reader_source_changes_total", "reader", "MillraceSourceChanged"),
     ("millrace_reader_bad_checksums_total", "reader", "MillraceBadChecksums"),
     ("millrace_decoder_dead_letters_total", "decoder", "MillraceDeadLetters"),
@@ -210,6 +211,7 @@ def test_a_counter_that_rose_is_told_for_a_while(
         ("millrace_reader_connected", "reader", 0, "MillraceReaderDisconnected"),
         ("millrace_rowmapper_quarantined_tables", "rowmapper", 1, "MillraceTablesQuarantined"),
         ("millrace_rowmapper_pending_xa", "rowmapper", 1, "MillracePendingXa"),
+        ("millrace_snapshot_tables_left_out", "snapshot", 1, "MillraceSnapshotLeftOut"),
     ],
 )
 def test_a_state_that_lasts_is_told(
