@@ -22,10 +22,11 @@ from itertools import chain, islice
 from typing import Final, Self
 
 from millrace.avro.registry import SchemaStore
-from millrace.avro.service_state import ReaderState
+from millrace.avro.service_state import ReaderState, RowMapperState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics, versions_among
+from millrace.ddl import Server
 from millrace.kafka.chunks import split
 from millrace.kafka.client import connect
 from millrace.kafka.input import InputReader
@@ -55,6 +56,8 @@ from millrace.snapshot.tables import (
 )
 from millrace.snapshot.watermarks import LogPosition, Method, Watermarks, Within, choose_method
 from millrace.stage import Output
+from millrace.status.missing import of_rowmapper
+from millrace.verify.history import History
 from millrace.verify.snapshot import wait_until_mapped
 from millrace.verify.tables import Records
 from services.snapshot.metrics import SnapshotMetrics
@@ -144,13 +147,15 @@ class _Task:
 class _Read:
     """What a thread has read of a task; ``note`` says why a table is not read.
 
-    Without either, the table's key was altered: it is read again, by its new key.
+    It need not be where the stream ``has_all``. Without any of these, the table's key was altered: it is read
+    again, by its new key.
     """
 
     task: _Task
     chunk: Chunk | None = None
     part: int = 0
     note: str = ""
+    has_all: bool = False
 
 
 class _Pace:
@@ -264,7 +269,8 @@ class _Readers:
                         piece_bytes=self._limit,
                     )
                     if not task.keyed:
-                        for part, chunk in enumerate(rows.whole(self._check_of(task))):
+                        server = Server.parse(connection.version)
+                        for part, chunk in enumerate(rows.whole(self._check_of(task, server))):
                             self._put(_Read(task, chunk, part))
                             self._wait(self._pace.delay(chunk.rows))
                         return
@@ -280,6 +286,9 @@ class _Readers:
                         fits = (wanted.chunk_mib << 20) * chunk.rows // max(chunk.size, 1)
                         size = max(1, min(wanted.chunk_rows, fits))
                         self._wait(self._pace.delay(chunk.rows))
+            except _StreamHasAllError:
+                self._put(_Read(task, has_all=True))
+                return
             except (TableGoneError, BinlogError) as error:
                 self._put(_Read(task, note=str(error)))
                 return
@@ -297,7 +306,7 @@ class _Readers:
         if self._states.get()[0].epoch != chunk.epoch:
             raise RetriableError("the reader reads another log from here on")
 
-    def _check_of(self, task: _Task) -> Callable[[Within, LogPosition], None]:
+    def _check_of(self, task: _Task, server: Server) -> Callable[[Within, LogPosition], None]:
         """Give what raises TableGoneError where a row topic has rows that the snapshot has too."""
         settings, topics = self._settings, Topics(self._settings.source)
         database, table = task.table.database, task.table.table
@@ -327,12 +336,30 @@ class _Readers:
                 if record is None or source is None:
                     continue
                 if record["op"] == "r" or within(source["gtid"], LogPosition(source["file"], source["pos"])):
+                    asked = name in parts_of(settings.snapshot.tables)
+                    if not asked and _has_all(settings, self._registry, server, task.table):
+                        raise _StreamHasAllError
                     raise TableGoneError(
                         f"{name} has no key, and {topic} has rows of it that the snapshot has too: they "
                         "would count twice; delete that topic first"
                     )
 
         return check
+
+
+class _StreamHasAllError(Exception):
+    """The stream has all rows of a table: it was created, or emptied, while the reader read."""
+
+
+def _has_all(settings: SnapshotSettings, registry: SchemaStore, server: Server, table: SnapshotTable) -> bool:
+    """Whether the log has created or emptied a table, and nothing tells that changes are missing since."""
+    topics = Topics(settings.source)
+    state = decoded_state(settings.kafka, settings.source, "rowmapper", RowMapperState)
+    if state is None or any(of_rowmapper(state)):
+        return False
+    history = History.read(settings.kafka, topics, Records(registry).value_of, server)
+    eras = history.of_table(table.database, table.table, ())
+    return not eras.from_the_beginning and eras.moved is None
 
 
 _NOTHING: Final = _Task(SnapshotTable("", ""), SnapshotRange(), keyed=False)
@@ -704,6 +731,13 @@ class _Snapshot:
         """Write what was read of a task, and note how far it has come."""
         task, chunk = read.task, read.chunk
         table = task.table
+        if read.has_all:
+            task.range.done = True
+            self._service.log.info(
+                "a table without a key is not read: the stream has all of its rows",
+                table=f"{table.database}.{table.table}",
+            )
+            return
         if chunk is None and not read.note:
             table.ranges = []
             return

@@ -310,6 +310,12 @@ def test_what_was_not_read_yet_and_what_cannot_be_read(world):
         assert (len(world.rows("one")), len(world.rows("two"))) == (3, 1)
         assert "all is read: nothing to do" in world.command("snapshot").stdout
         assert set(differences(world)) == {"kept"}
+        # A table without a key that was created meanwhile is whole in its topic, and need not be read.
+        run(world, "CREATE TABLE bare (v INT); INSERT INTO bare VALUES (1), (1)")
+        world.wait_for_row("bare", 2)
+        assert "the stream has all of its rows" in world.command("snapshot").stdout
+        assert "has no key, and " in world.command("snapshot", f"{database}.bare", code=7).stderr
+        assert set(differences(world)) == {"kept"}
 
 
 def test_a_snapshot_beside_all_stages_in_one_process(world):
