@@ -103,6 +103,8 @@ PAGES: Final = {
     "millrace/kernel/text.pyx": ("TextKind",),
     "millrace/kernel/transactions.pyx": ("Use",),
     SCHEMA: (),
+    "helm/millrace/values.schema.json": (),
+    "helm/millrace/files/settings.json": (),
     **{f"spark_jobs/help/{name}.txt": () for name in JOBS},
 }
 
@@ -335,6 +337,9 @@ def generated(page: str, names: tuple[str, ...]) -> str:
     """Give the text of a file with its generated parts filled."""
     if page == SCHEMA:
         return json.dumps(binlog_event_schema(), indent=2, ensure_ascii=False) + "\n"
+    if page.startswith("helm/") and page.endswith(".json"):
+        name = "schema" if page.endswith("schema.json") else "settings"
+        return _of_script(name, "chart")()
     if page.startswith("spark_jobs/"):
         return job_help(Path(page).stem)
     text = (PROJECT / page).read_text()
@@ -358,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
     stale = []
     for page, names in PAGES.items():
         text = generated(page, names)
-        if text != (PROJECT / page).read_text():
+        if not (PROJECT / page).exists() or text != (PROJECT / page).read_text():
             stale.append(page)
             if not check:
                 (PROJECT / page).write_text(text)

@@ -23,7 +23,6 @@ from tests.shared import run_python
 SERVICES = ("reader", "decoder", "rowmapper")
 SECRETS = {
     "MILLRACE_KAFKA_SASL_PASSWORD": "hidden-of-sasl",
-    "MILLRACE_KAFKA_SSL_KEY_PASSWORD": "hidden-of-the-key",
     "MILLRACE_REGISTRY_PASSWORD": "hidden-of-the-registry",
     "MILLRACE_MYSQL_PASSWORD": "hidden-of-mysql",
     "MILLRACE_DEMO_SOURCE": "mysql://root:hidden-of-the-demo@127.0.0.1:1",

@@ -7,6 +7,8 @@ are read from Secrets that exist. The names are those of the settings classes, w
 MILLRACE_KAFKA_BOOTSTRAP_SERVERS: {{ .Values.kafka.bootstrapServers | quote }}
 MILLRACE_KAFKA_SECURITY_PROTOCOL: {{ .Values.kafka.securityProtocol | quote }}
 MILLRACE_KAFKA_COMPRESSION: {{ .Values.kafka.compression | quote }}
+MILLRACE_KAFKA_CONNECT_TIMEOUT_S: {{ .Values.kafka.connectTimeoutSeconds | quote }}
+MILLRACE_KAFKA_FENCED_WAIT_S: {{ .Values.kafka.fencedWaitSeconds | quote }}
 {{- if hasPrefix "SASL" .Values.kafka.securityProtocol }}
 MILLRACE_KAFKA_SASL_MECHANISM: {{ .Values.kafka.sasl.mechanism | quote }}
 {{- end }}
@@ -46,11 +48,12 @@ MILLRACE_MYSQL_PORT: {{ int64 .port | quote }}
 MILLRACE_MYSQL_SERVER_ID: {{ int64 .serverId | quote }}
 {{- end }}
 MILLRACE_MYSQL_HEARTBEAT_S: {{ .heartbeatSeconds | quote }}
+MILLRACE_MYSQL_CONNECT_TIMEOUT_S: {{ .connectTimeoutSeconds | quote }}
 {{- if .tls.mode }}
 MILLRACE_MYSQL_SSL_MODE: {{ .tls.mode | quote }}
 {{- end }}
 {{- if and .tls.existingSecret (ne .tls.mode "DISABLED") }}
-{{- if and .tls.caKey (or (not .tls.mode) (hasPrefix "VERIFY" .tls.mode)) }}
+{{- if .tls.caKey }}
 MILLRACE_MYSQL_SSL_CA: {{ printf "/etc/millrace/tls/mysql/%s" .tls.caKey | quote }}
 {{- end }}
 {{- if .tls.certificateKey }}
@@ -69,6 +72,27 @@ MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY: "true"
 {{- if .allowStatements }}
 MILLRACE_MYSQL_ALLOW_STATEMENTS: "true"
 {{- end }}
+{{- end -}}
+
+{{/*
+Settings that are lists. Takes a dict with root, source (merged) and sections: the parts of the source that have them.
+*/}}
+{{- define "millrace.settings.lists" -}}
+{{- $given := . -}}
+{{- $lines := list -}}
+{{- range $path, $setting := (.root.Files.Get "files/settings.json" | fromJson).lists -}}
+{{- $section := splitList "." $path | first -}}
+{{- $parts := list -}}
+{{- if has $section $given.sections -}}
+{{- range dig $section ($path | splitList "." | last) list $given.source -}}
+{{- $parts = append $parts (ternary (int64 . | toString) . (kindIs "float64" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $parts (ne (index $setting 0) "MILLRACE_ROWS_COMPLETE") -}}
+{{- $lines = append $lines (printf "%s: %s" (index $setting 0) (join (index $setting 1) $parts | quote)) -}}
+{{- end -}}
+{{- end -}}
+{{- join "\n" $lines -}}
 {{- end -}}
 
 {{/* How rows are written, into topics and files. Takes the source. */}}
@@ -102,6 +126,13 @@ MILLRACE_HTTP_HOST: "*"
 MILLRACE_HTTP_PORT: {{ int64 $root.Values.http.port | quote }}
 {{ include "millrace.settings.kafka" $root }}
 MILLRACE_TOPICS_REPLICATION_FACTOR: {{ int64 $root.Values.topics.replicationFactor | quote }}
+{{- $sections := list "topics" }}
+{{- if has .component (list "rowmapper" "run") }}
+{{- $sections = list "topics" "rows" "replicate" "columns" }}
+{{- else if eq .component "snapshot" }}
+{{- $sections = list "topics" "replicate" }}
+{{- end }}
+{{ include "millrace.settings.lists" (dict "root" $root "source" $source "sections" $sections) }}
 {{- if and $source.inputSource (has .component (list "decoder" "rowmapper")) }}
 MILLRACE_INPUT_SOURCE: {{ $source.inputSource | quote }}
 {{- end }}
@@ -300,6 +331,7 @@ MILLRACE_CONFIG: /etc/millrace/config/millrace.toml
 {{- /* Iceberg has no DECIMAL of more than 38 digits. */}}
 {{- $iceberg := or .follow (contains "iceberg" (join " " .values.extraArgs)) }}
 {{ include "millrace.settings.rows" (merge (dict "rows" (ternary (dict "wideDecimal" "string") dict $iceberg)) .source) }}
+{{ include "millrace.settings.lists" (dict "root" .root "source" .source "sections" (list "topics" "rows" "replicate" "columns")) }}
 {{- end }}
 {{- if .metrics }}
 MILLRACE_HTTP_HOST: "*"

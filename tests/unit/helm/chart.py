@@ -89,3 +89,15 @@ def merged(*parts: dict[str, Any]) -> dict[str, Any]:
             both_maps = isinstance(value, dict) and isinstance(result.get(key), dict)
             result[key] = merged(result[key], value) if both_maps else value
     return result
+
+
+def in_one_process(values: dict[str, Any]) -> dict[str, Any]:
+    """The same sources with mode run, which has no values of the three services."""
+    three = ("reader", "decoder", "rowmapper")
+    kept = {name: value for name, value in values.items() if name not in {"sources", *three}}
+    sources = {
+        key: {name: value for name, value in source.items() if name not in three}
+        | ({"run": source["reader"]} if "reader" in source else {})
+        for key, source in values["sources"].items()
+    }
+    return merged(kept, {"sources": sources, "sourceDefaults": {"mode": "run"}})

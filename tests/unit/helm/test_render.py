@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from .chart import CHART, MINIMAL, VALUES_FILES, helm_lint, helm_template, merged, refusal, render
+from .chart import (
+    CHART,
+    MINIMAL,
+    VALUES_FILES,
+    helm_lint,
+    helm_template,
+    in_one_process,
+    merged,
+    refusal,
+    render,
+)
 
 SHOP: dict[str, Any] = MINIMAL["sources"]["shop"]
 OTHER = merged(SHOP, {"mysql": {"serverId": 4002}})
@@ -172,9 +182,9 @@ def test_a_file_of_settings_arrives_as_it_is() -> None:
     for config in (
         "  # indented\n[kafka]\n",
         "\n\n",
-        "\t[kafka] # \u00fc {{ }}\r\n",
-        '"a:\\ b" = 1',
-        "#: '- |\n  x",
+        "\t[replicate] # \u00fc {{ }}\r\n",
+        '[replicate]\n"do_db" = "a:\\\\ b"',
+        "#: '- |\n # x",
     ):
         values = merged(MINIMAL, {"sources": {"shop": {"config": config}}})
         maps = by_kind(render(values), "ConfigMap")
@@ -184,6 +194,7 @@ def test_a_file_of_settings_arrives_as_it_is() -> None:
 def test_a_source_may_have_one_process_instead_of_three() -> None:
     run = {"resources": {"limits": {"memory": "2Gi"}}}
     one = merged(FULL, {"sources": {"stock": {"mode": "run", "run": run}}})
+    del one["sources"]["stock"]["rowmapper"]
     deployments = by_kind(render(one), "Deployment")
     assert {name for name in deployments if "stock" in name} == {"try-millrace-stock-run"}
     assert len(deployments) == 8
@@ -195,7 +206,7 @@ def test_a_source_may_have_one_process_instead_of_three() -> None:
     given = environment(render(one), "try-millrace-stock-run")
     three = [environment(render(FULL), f"try-millrace-stock-{service}") for service in SERVICES]
     assert given == {name: value for part in three for name, value in part.items()}
-    everywhere = render(merged(FULL, {"sourceDefaults": {"mode": "run"}}))
+    everywhere = render(in_one_process(FULL))
     assert len(by_kind(everywhere, "Deployment")) == 4
     assert len(by_kind(everywhere, "PodDisruptionBudget")) == 4
 
@@ -377,10 +388,11 @@ def test_overrides_of_one_source_leave_the_others_alone() -> None:
         MINIMAL, {"sources": {"shop": {"mysql": {"tls": {"existingSecret": "ca", "caKey": ""}}}}}
     )
     assert "MILLRACE_MYSQL_SSL_CA" not in environment(render(quieter), "try-millrace-shop-reader")
-    trusting = merged(
-        MINIMAL, {"sources": {"shop": {"mysql": {"tls": {"existingSecret": "ca", "mode": "REQUIRED"}}}}}
-    )
-    assert "MILLRACE_MYSQL_SSL_CA" not in environment(render(trusting), "try-millrace-shop-reader")
+    for mode in ("", "VERIFY_CA", "VERIFY_IDENTITY"):
+        verifying = merged(
+            MINIMAL, {"sources": {"shop": {"mysql": {"tls": {"existingSecret": "ca", "mode": mode}}}}}
+        )
+        assert "MILLRACE_MYSQL_SSL_CA" in environment(render(verifying), "try-millrace-shop-reader")
 
 
 def test_a_source_of_files_has_no_server() -> None:
@@ -399,7 +411,7 @@ def test_a_change_of_settings_restarts_the_service_and_no_other_source() -> None
 
     two = merged(MINIMAL, {"sources": {"stock": OTHER}})
     before = checksums(two)
-    after = checksums(merged(two, {"sources": {"stock": {"config": "[topics]\nmax_tables = 5\n"}}}))
+    after = checksums(merged(two, {"sources": {"stock": {"config": "[replicate]\nignore_db = 'x'\n"}}}))
     assert {name for name in before if before[name] != after[name]} == {
         f"try-millrace-stock-{service}" for service in SERVICES
     }
@@ -481,14 +493,14 @@ KEPT = {"output": {"existingClaim": "reports"}}
 @pytest.mark.parametrize(
     ("job", "name", "added"),
     [
-        ("analytics", "shop-analytics", ["--follow", "--publish"]),
-        ("loopDetection", "all-loop-detection", ["--follow", "--publish"]),
-        ("reprocess", "shop-reprocess", ["--follow", "--format", "iceberg", "--publish"]),
+        ("analytics", "shop-analytics", ["--follow", "--every=1m"]),
+        ("loopDetection", "all-loop-detection", ["--follow", "--every=1m"]),
+        ("reprocess", "shop-reprocess", ["--follow", "--format", "iceberg", "--every=1m"]),
     ],
 )
 def test_a_job_that_follows_is_a_deployment(job: str, name: str, added: list[str]) -> None:
     def made(**values: Any) -> dict[str, Any]:
-        settings = {"enabled": True, "extraArgs": ["--publish"], **values}
+        settings = {"enabled": True, "extraArgs": ["--every=1m"], **values}
         objects = render(merged(MINIMAL, {"jobs": KEPT | {job: settings}}))
         (found,) = (one for one in objects if one["metadata"]["name"] == f"try-millrace-{name}")
         return found
@@ -504,7 +516,7 @@ def test_a_job_that_follows_is_a_deployment(job: str, name: str, added: list[str
     assert "restartPolicy" not in pod
     (container,), (other_container,) = pod.pop("containers"), other.pop("containers")
     assert pod | {"restartPolicy": "Never"} == other
-    assert other_container["args"][-1:] == ["--publish"]
+    assert other_container["args"][-1:] == ["--every=1m"]
     assert container["args"] == other_container["args"][:-1] + added
     for part in ("image", "resources", "securityContext", "volumeMounts"):
         assert container[part] == other_container[part]
@@ -517,7 +529,7 @@ def test_a_job_that_follows_is_restarted_by_its_settings() -> None:
         return str(template["metadata"]["annotations"]["checksum/settings"])
 
     assert checksum({"jobs": {"analytics": {"schedule": "0 * * * *"}}}) == checksum()
-    config = {"sources": {"shop": {"config": "[rows]\nconnector = 'x'\n"}}}
+    config = {"sources": {"shop": {"config": "[replicate]\nignore_db = 'x'\n"}}}
     spark = {"jobs": {"executors": {"sparkConf": {"spark.sql.catalog.lake.uri": "x"}}}}
     assert len({checksum(), checksum(config), checksum(spark)}) == 3
 
@@ -540,7 +552,10 @@ def test_windows_are_scraped() -> None:
 
 def test_reprocess_writes_rows_as_the_row_mapper_does() -> None:
     def rows(name: str, **values: Any) -> dict[str, Any]:
-        salted = {"sources": {"stock": {"hashSalt": {"existingSecret": "salt", "key": "value"}}}}
+        salted: dict[str, Any] = {
+            "sources": {"stock": {"hashSalt": {"existingSecret": "salt"}, "columns": {"hash": ["a.b.c"]}}}
+        }
+        salted["sources"]["stock"]["rows"] = {"includeQuery": False}
         objects = render(merged(FULL, {"jobs": {"reprocess": {"enabled": True, **values}}}, salted))
         given = environment(objects, f"try-millrace-stock-{name}")
         prefixes = ("MILLRACE_ROWS_", "MILLRACE_COLUMNS_")
@@ -856,6 +871,7 @@ FILES = {"shop": None, "archive": {"files": ["/logs/x"]}}
             "sources.shop.config holds a password",
         ),
         ({"sources": {"shop": {"config": 'kafka = { "sasl_password" = 1 }'}}}, "config holds a password"),
+        ({"sources": {"shop": {"config": '[columns]\nhash_salt = "x"'}}}, "config holds a password or a key"),
         (
             {"decoder": {"extraEnv": [{"name": "MILLRACE_REGISTRY_PASSWORD", "value": "x"}]}},
             "sources.shop.decoder.extraEnv holds MILLRACE_REGISTRY_PASSWORD in clear",
@@ -916,7 +932,7 @@ def test_what_is_wrong_is_said(change: dict[str, Any], said: str) -> None:
 
 
 def test_what_looks_like_a_password_and_is_none_is_taken() -> None:
-    config = "# password = in the Secret\n[kafka]\nconnect_timeout_s = 15.0\n"
+    config = '# password = in the Secret\n[columns]\nmask = "shop.users.password=x"\n'
     reference = {"secretKeyRef": {"name": "registry", "key": "password"}}
     values = {
         "registry": {"url": "https://registry:8081/a@b"},
