@@ -1,5 +1,7 @@
 """LOAD DATA as text: the statement, with the file in a place of its own."""
 
+from collections.abc import Callable
+
 from millrace.binlog.events import (
     AppendBlockEvent,
     BeginLoadQueryEvent,
@@ -19,13 +21,12 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.load_files import LoadFiles
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_printer import quoted_name, sql_string
-from millrace.binlog_command.session_text import ended
+from millrace.binlog_command.row_printer import quoted_name
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextPage, Writers
 
 
-def _load_data(event: LoadDataEvent, infile: bytes) -> bytes:
+def _load_data(event: LoadDataEvent, infile: bytes, string: Callable[[bytes], bytes]) -> bytes:
     """Write the statement of which the event is a packed form."""
     parts = [b"LOAD DATA ", infile, b" "]
     if event.opt_flags & LoadFlag.REPLACE_FLAG:
@@ -48,7 +49,7 @@ def _load_data(event: LoadDataEvent, infile: bytes) -> bytes:
         text = b"" if empty & bit else value
         if bit is LoadEmptyFlag.LINE_START_EMPTY and not text:
             continue
-        parts.append(words + sql_string(text))
+        parts.append(words + string(text))
     if event.skip_lines:
         parts.append(b" IGNORE %d LINES" % event.skip_lines)
     if event.columns:
@@ -116,13 +117,13 @@ class LoadText:
         query = event.query
         if path is None:
             self._page.parts.append(b"# Ignored: file %d has no first block here.\n" % event.file_id)
-            query = b"# " + query.replace(b"\n", b"\n# ")
+            query = b"# " + query.replace(b"\0", b"\\0").replace(b"\n", b"\n# ")
         else:
-            name = sql_string(encode_text(str(path)))
+            name = self._page.session.string(encode_text(str(path)))
             replace = b" REPLACE" if event.dup_handling == LoadDupHandling.LOAD_DUP_REPLACE else b""
             start, rest = query[: event.fn_pos_start], query[event.fn_pos_end :]
             query = b"%b LOCAL INFILE %b%b INTO%b" % (start, name, replace, rest)
-        self._page.parts.append(ended(query + b"\n"))
+        self._page.parts.append(self._page.session.ended(query + b"\n"))
         if not self._page.options.short_form:
             self._page.parts.append(b"# file_id: %d \n" % event.file_id)
 
@@ -142,16 +143,22 @@ class LoadText:
         if created is None or path is None:
             self._page.parts.append(b"# Ignored: file %d has no first block here.\n" % event.file_id)
             return
-        self._load_statement(created, header, b"LOCAL INFILE " + sql_string(encode_text(str(path))))
+        self._load_statement(
+            created, header, b"LOCAL INFILE " + self._page.session.string(encode_text(str(path)))
+        )
 
     def _load(self, record: LogRecord, header: EventHeader, event: LoadEvent | NewLoadEvent) -> None:
         """Write LOAD DATA of MySQL 3.23, whose file stays where it was: not in the log."""
         title = b"Query\tthread_id=%d\texec_time=%d" % (event.thread_id, event.exec_time)
         self._page.titled(record, header, title)
-        self._load_statement(event, header, b"INFILE " + sql_string(encode_text(event.file_name)))
+        self._load_statement(
+            event, header, b"INFILE " + self._page.session.string(encode_text(event.file_name))
+        )
 
     def _load_statement(self, event: LoadDataEvent, header: EventHeader, infile: bytes) -> None:
         as_query = QueryEvent(event.thread_id, event.exec_time, 0, None, event.database, b"")
         database = self._page.options.rewrite_db.name(event.database)
         self._page.parts += self._page.session.lines(as_query, header, database, controls=False)
-        self._page.parts.append(ended(_load_data(event, infile) + b"\n"))
+        self._page.parts.append(
+            self._page.session.ended(_load_data(event, infile, self._page.session.string) + b"\n")
+        )

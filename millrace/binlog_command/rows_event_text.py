@@ -95,14 +95,14 @@ class RowsText:
         else:
             write(self._page.head(record, header, write) + b"\tAnnotate_rows:\n")
         for line in _LINES.finditer(event.query):
-            write(b"#Q> %b\n" % line[0])
+            write(b"#Q> %b\n" % line[0].replace(b"\0", b"\\0"))
 
     def _rows_query(self, record: LogRecord, header: EventHeader, event: RowsQueryLogEvent) -> None:
         """Write the statement as a comment; the BINLOG statement of its rows has the event, too."""
         if self._page.options.short_form or self._page.options.verbose < 2:
             return
         self._page.titled(record, header, b"Rows_query")
-        self._page.parts.append(b"# %b\n" % event.query.replace(b"\n", b"\n# "))
+        self._page.parts.append(b"# %b\n" % event.query.replace(b"\0", b"\\0").replace(b"\n", b"\n# "))
         if self._page.options.base64_output == "auto":
             self._carry(self._page.data)
 

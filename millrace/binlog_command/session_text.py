@@ -12,11 +12,14 @@ from millrace.binlog.events import StatementEvent, StatusVariables
 from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog.types import HeaderFlag, QueryFlag2, SqlMode
+from millrace.binlog_command.client_text import as_digits, reads_alike
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.row_printer import quoted_name, sql_string
 
 DELIMITER = b"/*!*/;"
 _OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
+_CHARSET_COMMAND = re.compile(rb"/\*!\\C \w+ \*/")
+"""What :meth:`SessionText.charset_lines` writes; what was logged ends with a line feed."""
 _SUPPRESS_USE, _THREAD_SPECIFIC = int(HeaderFlag.SUPPRESS_USE_F), int(HeaderFlag.THREAD_SPECIFIC_F)
 _SHORT_FORM_THREAD = 999999999
 
@@ -64,7 +67,7 @@ def _flags(generation: Generation, server_version: tuple[int, int, int]) -> tupl
     return (*flags, _INSERT_HISTORY) if generation is Generation.MARIADB_10_11 else flags
 
 
-def ended(statement: bytes) -> bytes:
+def _delimited(statement: bytes) -> bytes:
     """Write a statement and its end; one whose text holds the delimiter gets another for itself alone.
 
     Clients look for the delimiter in what they take for SQL: in the body of a routine too, where nothing is
@@ -93,6 +96,26 @@ class SessionText:
         self._printed: dict[str, object] = {}
         self._previous: StatusVariables | None = None
 
+    def ended(self, statement: bytes) -> bytes:
+        """Write a statement of the session as it is and its end, or in a form that no client misreads."""
+        charset = None if self.charset is None else charset_name(self.charset[0], utf8mb3=self.utf8mb3)
+        if _CHARSET_COMMAND.fullmatch(statement) or reads_alike(statement, charset, self.sql_mode):
+            return _delimited(statement)
+        lines = map(_delimited, as_digits(statement))
+        return b"# Clients do not read this statement as servers do: here are its bytes.\n" + b"".join(lines)
+
+    @property
+    def sql_mode(self) -> int | None:
+        """The mode in force; None where it is not known."""
+        mode = self._printed.get("sql_mode")
+        return mode if isinstance(mode, int) else None
+
+    def string(self, data: bytes) -> bytes:
+        """Write a string literal of SQL as the mode in force has it."""
+        if (self.sql_mode or 0) & SqlMode.NO_BACKSLASH_ESCAPES:
+            return b"'%b'" % data.replace(b"'", b"''")
+        return sql_string(data)
+
     def begin_log(self, server_version: tuple[int, int, int]) -> None:
         """Take note of the server that wrote the log that begins."""
         self._server_version = server_version
@@ -106,6 +129,7 @@ class SessionText:
         ``database`` is the default database under its new name; ``controls`` says that the statement is one
         of those that begin or end transactions.
         """
+        use: list[bytes] = []
         lines = []
         if header.flags & _SUPPRESS_USE:
             if not controls:
@@ -113,7 +137,7 @@ class SessionText:
         elif database != self._database:
             self._database = database
             if database:
-                lines.append(b"use %b" % quoted_name(database))
+                use.append(self.ended(b"use %b" % quoted_name(database)))
         variables = event.status_variables
         lines.append(self._timestamp(header.timestamp, variables))
         if self._thread_id is None or (
@@ -127,7 +151,7 @@ class SessionText:
             self._previous = variables
             lines += self._changes(variables)
         lines += self._always(variables)
-        return list(map(ended, lines))
+        return [*use, *map(self.ended, lines)]
 
     def thread_line(self, thread_id: int) -> bytes:
         """Write the change to another session, by whose number temporary tables are told apart."""
@@ -213,7 +237,7 @@ class SessionText:
             )
             lines.append(b"SET @@session.character_set_collations='%b'" % pairs.encode())
         if variables.time_zone and self._differs("time_zone", variables.time_zone):
-            lines.append(b"SET @@session.time_zone=%b" % sql_string(encode_text(variables.time_zone)))
+            lines.append(b"SET @@session.time_zone=%b" % self.string(encode_text(variables.time_zone)))
         lc_time_names = variables.lc_time_names or 0
         if self._differs("lc_time_names", lc_time_names):
             lines.append(b"SET @@session.lc_time_names=%d" % lc_time_names)

@@ -23,7 +23,6 @@ from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import quoted_name
-from millrace.binlog_command.session_text import ended
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 _NUMERIC_RESULTS = (ItemResult.REAL_RESULT, ItemResult.INT_RESULT, ItemResult.DECIMAL_RESULT)
@@ -102,7 +101,7 @@ class StatementText:
         if self._gtids.two_phase_alter:
             self._alter_in_two_phases(event)
             return
-        self._page.parts.append(ended(event.query + b"\n"))
+        self._page.parts.append(self._page.session.ended(event.query + b"\n"))
         statement = record.transaction.statement if record.transaction is not None else None
         if statement is not None:
             self._follow(statement)
@@ -135,7 +134,7 @@ class StatementText:
             out.append(base64.encodebytes(self._page.data))
             out.append(b"' */%b" % END if comment else b"'%b" % END)
         if self._page.options.verbose:
-            out.append(b"### %b\n" % event.query.replace(b"\n", b"\n### "))
+            out.append(b"### %b\n" % event.query.replace(b"\0", b"\\0").replace(b"\n", b"\n### "))
 
     def drop_temporary_tables(self) -> None:
         """Drop what the sessions before a restart of the server left, as the server did."""

@@ -15,7 +15,7 @@ from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
 from millrace.binlog_command.row_printer import in_comment
-from millrace.binlog_command.session_text import DELIMITER, SessionText, ended
+from millrace.binlog_command.session_text import DELIMITER, SessionText
 from millrace.binlog_command.spool import Spool
 
 END = DELIMITER + b"\n"
@@ -162,4 +162,4 @@ class TextPage:
 
     def sql(self, statement: bytes) -> None:
         """Write a statement of one line."""
-        self.parts.append(ended(statement))
+        self.parts.append(self.session.ended(statement))
