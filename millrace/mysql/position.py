@@ -45,6 +45,8 @@ _MASK = 0xFFFFFFFF
 _U64 = struct.Struct("<Q")
 _GREATEST = 1 << 62
 """No file is longer, and what comes after still fits a long of Avro."""
+_MOST_MADE_UP: Final = 100_000
+"""A server makes up two events for each of its files that it skips."""
 
 
 class PositionTracker:
@@ -54,7 +56,7 @@ class PositionTracker:
     GTID, in which transactions may be left out; ``zero_allowed`` that ``next_position`` may be 0 (MariaDB).
     """
 
-    __slots__ = ("log_file", "position", "skips", "zero_allowed")
+    __slots__ = ("_made_up", "log_file", "position", "skips", "zero_allowed")
 
     def __init__(
         self, log_file: str, position: int, *, skips: bool = False, zero_allowed: bool = False
@@ -63,6 +65,7 @@ class PositionTracker:
         self.position = position
         self.skips = skips
         self.zero_allowed = zero_allowed
+        self._made_up = 0
 
     def place(self, type_code: int, event_size: int, next_position: int, flags: int, data: bytes) -> int:
         """Return the start offset of an event in :attr:`log_file`, or NOT_IN_FILE, or ALTERED.
@@ -74,7 +77,9 @@ class PositionTracker:
         if type_code in _SPECIAL:
             known = self._special(type_code, next_position, flags, data)
             if known is not None:
+                self._count(type_code)
                 return known
+        self._made_up = 0
         start = self.position
         end = start + event_size
         if next_position != end & _MASK and (next_position or not self.zero_allowed):
@@ -99,6 +104,13 @@ class PositionTracker:
         if self.skips:
             self._heartbeat(type_code, next_position, data)
         return NOT_IN_FILE
+
+    def _count(self, type_code: int) -> None:
+        """Refuse events of the dump's own without an end; heartbeats come as long as nothing is logged."""
+        if type_code not in (_HEARTBEAT, _HEARTBEAT_V2):
+            self._made_up += 1
+            if self._made_up > _MOST_MADE_UP:
+                raise ProtocolError(f"the server sent {_MOST_MADE_UP} events in a row that stand in no file")
 
     def _rotate(self, data: bytes) -> None:
         """Go to the file and position that a ROTATE names."""

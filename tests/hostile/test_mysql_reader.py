@@ -118,9 +118,18 @@ def nonsense_as_gtids(self: MysqlServer, peer: Peer, sql: str) -> None:
         self.answer(peer, sql)
 
 
+def endless_rotations(self: MysqlServer, peer: Peer, wait: bool) -> None:
+    while True:
+        self.rotate(peer, b"bin.000001")
+
+
 @pytest.mark.parametrize(
     ("server", "words"),
     [
+        (
+            MysqlServer(dump=endless_rotations),
+            "events in a row that stand in no file",
+        ),
         (
             MysqlServer(catalogue_tables=endless_tables),
             "cannot read the catalogue: the definitions of its tables take more than 128 MiB",
@@ -142,7 +151,7 @@ def nonsense_as_gtids(self: MysqlServer, peer: Peer, sql: str) -> None:
             "'../../etc/passwd' as the name of a log file has a slash",
         ),
     ],
-    ids=["tables", "columns", "packet", "event", "name"],
+    ids=["rotations", "tables", "columns", "packet", "event", "name"],
 )
 def test_it_refuses(kafka: Kafka, source_name: str, server: MysqlServer, words: str) -> None:
     with server:
