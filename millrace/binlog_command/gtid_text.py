@@ -23,7 +23,7 @@ from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_printer import in_comment, sql_string
+from millrace.binlog_command.row_printer import in_comment
 from millrace.binlog_command.text_page import END, TextPage, Writers
 
 _GTID_AUTOMATIC = b"SET @@SESSION.GTID_NEXT= 'AUTOMATIC' /* added by mysqlbinlog */ /*!*/;\n"
@@ -112,7 +112,7 @@ class GtidText:
             if self._page.generation is Generation.MYSQL_8_0:
                 self._commit_details(event)
         value = b"ANONYMOUS" if anonymous else encode_text(event.gtid)
-        self._page.sql(b"SET @@SESSION.GTID_NEXT= %b" % sql_string(value))
+        self._page.sql(b"SET @@SESSION.GTID_NEXT= %b" % self._page.session.string(value))
         self.is_set = True
 
     @staticmethod
