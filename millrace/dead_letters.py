@@ -5,7 +5,7 @@ A record that is not a dead letter, since its bytes were damaged or its first ch
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from millrace.avro.service_state import QuarantinedTable
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import bytes_of, read_topic
+from millrace.kafka.state import oldest_offset
 from millrace.runtime.settings import KafkaSettings
 
 
@@ -50,6 +51,42 @@ def is_first_waiting(dead_letter: DeadLetterRecord, entry: QuarantinedTable) -> 
             entry.is_paused and dead_letter.offset > entry.dead_letter and (is_first or not entry.knows_first)
         )
     return dead_letter.content.offset == entry.offset and is_first
+
+
+def lost_tables(
+    kafka: KafkaSettings, registry: SchemaStore, source: str, quarantined: Iterable[QuarantinedTable]
+) -> list[str]:
+    """Name the tables whose first dead letter that waits is no longer in the topic."""
+    oldest = oldest_offset(kafka, Topics(source).deadletter)
+    waiting = {entry.name: entry for entry in quarantined if entry.key or not entry.knows_first}
+    if not oldest:
+        return []
+    known = {name: entry for name, entry in waiting.items() if entry.knows_first}
+    lost = {
+        name for name, entry in waiting.items() if name not in known and oldest > (entry.dead_letter or 0)
+    }
+    for dead_letter in read_dead_letters(kafka, registry, source) if known else ():
+        entry = None
+        if isinstance(dead_letter, DeadLetterRecord) and dead_letter.content.service == "rowmapper":
+            entry = known.get(dead_letter.content.table or "")
+        if (
+            entry is not None
+            and isinstance(dead_letter, DeadLetterRecord)
+            and is_first_waiting(dead_letter, entry)
+        ):
+            del known[entry.name]
+            if not known:
+                break
+    return sorted(lost.union(known))
+
+
+def lost_in_words(topic: str, tables: Sequence[str]) -> str | None:
+    """Say that dead letters of tables are lost; None where there are none."""
+    if not tables:
+        return None
+    return (
+        f"dead letters of {', '.join(tables)} that wait were deleted from {topic}: their rows are in no topic"
+    )
 
 
 def read_dead_letters(

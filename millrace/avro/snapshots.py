@@ -14,6 +14,10 @@ MERGED_KEY: Final = b"snapshot-merged"
 """Key of :class:`SnapshotMerged` in the state topic."""
 
 
+SNAPSHOT_LOST: Final = b"snapshot-lost"
+"""Key in the state topic: why rows of a snapshot are lost. A new snapshot of the same tables deletes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk:
     """Rows of one table between two places in the log."""

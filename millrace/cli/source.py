@@ -22,7 +22,8 @@ from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import decoded_state
+from millrace.kafka.state import decoded_state, held_range, last_record
+from millrace.kafka.topics import topic_ids
 from millrace.log_files import file_order
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RetriableError
@@ -66,8 +67,12 @@ def reset(*, name: str, to: str, yes: bool) -> None:
         topics = Topics(settings.source)
         check_topics(settings, topics.state)
         state = _state(settings)
-        _say(f"{name} stands at {state.place.with_epoch()}, and is to start at {to}")
-        for line in _effects(settings, state, to):
+        if state.log_file:
+            _say(f"{name} stands at {state.place.with_epoch()}, and is to start at {to}")
+        else:
+            epoch = state.epoch + 1
+            _say(f"the position of {name} was lost; it is to start at {to}, in epoch {epoch}")
+        for line in _effects(settings, state, to) if state.log_file else ():
             _say(line)
         if state.open_gtid is not None:
             _say(f"transaction {state.open_gtid} was read in part: that part is marked as abandoned")
@@ -102,12 +107,29 @@ def _say(text: str) -> None:
 
 def _state(settings: ReaderSettings) -> ReaderState:
     state = decoded_state(settings.kafka, settings.source, "reader", ReaderState)
-    if state is None:
+    return _state_of_none(settings) if state is None else state
+
+
+def _state_of_none(settings: ReaderSettings) -> ReaderState:
+    """Return a state before a new epoch, where the state and all raw records are lost.
+
+    Each epoch but the first begins with a record, so that none is as high as the topic's end. Raises
+    UserError where the reader never ran, or raw records say where it stood.
+    """
+    source, raw = settings.source, Topics(settings.source).raw
+    held = held_range(settings.kafka, raw) if topic_ids(connect(settings.kafka), [raw]) else range(0)
+    if held.start == 0:
         raise UserError(
-            f"the reader of {settings.source} has no state, so that MILLRACE_START tells where it starts",
+            f"the reader of {source} has no state, so that MILLRACE_START tells where it starts",
             ExitCode.SETTINGS,
         )
-    return state
+    if last_record(settings.kafka, raw) is not None:
+        raise UserError(
+            f"the reader of {source} has no state, but {raw} holds records: 'millrace state rebuild reader "
+            f"--source {source}' makes the state of them",
+            ExitCode.DATA,
+        )
+    return ReaderState(held.stop, "", 0)
 
 
 def _write(settings: ReaderSettings, topics: Topics, to: str) -> None:
@@ -117,7 +139,7 @@ def _write(settings: ReaderSettings, topics: Topics, to: str) -> None:
     with TransactionalProducer(settings.kafka, settings.source, "reader", stop=at_once) as producer:
         (stored,) = producer.open()
         state = stored_state(ReaderState, None if stored is None else stored.value, topics.state)
-        assert state is not None
+        state = _state_of_none(settings) if state is None else state
         guard = ContinuityGuard(settings.kafka, connect(settings.kafka), Topics(settings.source), "reader")
         producer.commit(replace(state, reset=to, continuity=guard.adopt()).to_bytes())
 

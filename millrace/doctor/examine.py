@@ -6,6 +6,7 @@ Of a side that does not answer this is said, and the others are checked all the 
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Final, TypeVar
 
 from millrace import kernel
 from millrace.avro.registry import RegistryError, SchemaRegistry
-from millrace.avro.service_state import ReaderState
+from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics
+from millrace.dead_letters import lost_in_words, lost_tables
 from millrace.doctor import (
     access_checks,
     kafka_checks,
@@ -28,15 +30,17 @@ from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
 from millrace.finding import Finding, Outcome, error, examine, ok, warning
 from millrace.installation import install_command
-from millrace.kafka.client import connect
+from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.continuity import ContinuityGuard, snapshot_loss
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.inspect import look_at_cluster
-from millrace.kafka.state import read_state
+from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.state import decoded_state, read_state
 from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.runtime.errors import SettingsError
+from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import (
     KafkaSettings,
     RegistrySettings,
@@ -211,6 +215,8 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
         if sides.names.state in topics:
             state = _reader_state(sides.kafka, sides.names.source)
+            lost = list(_losses(admin, sides.kafka, sides.names, sides.registry)) or [ok("none known")]
+            found += [Finding(_KAFKA, "losses", outcome) for outcome in lost]
     except BrokerError as failure:
         found.append(
             Finding(_KAFKA, "connection", error(failure.message, "no service can start without Kafka"))
@@ -245,6 +251,40 @@ def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
         )
     for one in found:
         yield Finding(place, one.kind, warning(one.text, one.advice))
+
+
+def _losses(
+    admin: AdminClient, kafka: KafkaSettings, names: Topics, registry: RegistrySettings | None
+) -> Iterator[Outcome]:
+    """Look whether topics are those that the states belong to, and what was deleted before it was used."""
+    section = "see 'A topic that changed' in docs/operations.md"
+    kinds = {"decoder": DecoderState, "rowmapper": RowMapperState}
+    if not names.reads_another:
+        kinds = {"reader": ReaderState, **kinds}
+    quarantined: Sequence[QuarantinedTable] = ()
+    for service, kind in kinds.items():
+        try:
+            state = decoded_state(kafka, names.source, service, kind, undecided=False)
+            if state is not None:
+                ContinuityGuard(kafka, admin, names, service).check_ids(state.continuity)
+        except UserError as failure:
+            yield error(failure.message, section)
+            continue
+        if isinstance(state, RowMapperState):
+            quarantined = state.quarantined
+    snapshot = snapshot_loss(kafka, admin, names)
+    if snapshot is not None:
+        yield error(snapshot, "run 'millrace snapshot --restart'")
+    if quarantined and registry is not None:
+        with suppress(RegistryError):
+            tables = lost_tables(
+                kafka, open_schemas(kafka, registry, names.source), names.source, quarantined
+            )
+            words = lost_in_words(names.deadletter, tables)
+            if words is not None:
+                yield error(
+                    words, "run 'millrace reprocess', which writes the row topics again from the raw topic"
+                )
 
 
 def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:

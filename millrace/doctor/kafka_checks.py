@@ -121,16 +121,25 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
     """Look whether the topics that exist are as services need them."""
     kept = 0
     for kind, topic in cluster.kinds():
-        broken = TOPIC_SPECS[kind].broken_promises(topic.config, topic.partitions)
+        spec = TOPIC_SPECS[kind]
+        broken = spec.broken_promises(topic.config, topic.partitions)
         if broken:
             yield error(
-                f"{topic.name}: {'; '.join(broken)}",
-                "alter it with kafka-configs, or delete it while it is empty; the services refuse it as it "
-                "is",
-                [topic.name],
+                f"{topic.name}: {'; '.join(broken)}", spec.way_out(topic.name, topic.config), [topic.name]
             )
         else:
             kept += 1
+    unused = [
+        topic.name
+        for kind, topic in cluster.kinds()
+        if TOPIC_SPECS[kind].single_partition and topic.partitions > 1
+    ]
+    if unused:
+        yield warning(
+            f"{listed(unused)}: more than one partition, of which only the first is used",
+            "nothing; Kafka cannot remove partitions, and no record is in the others",
+            unused,
+        )
     if kept:
         yield ok(f"{kept} topics are correct")
 

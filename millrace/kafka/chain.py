@@ -64,6 +64,8 @@ class Link:
                 last=last.offset,
             )
             self._reader.rest()
+        else:
+            self._reader.check(self._stage.next_offset, self._advice)
         if self._following is not None:
             self._following.drain(settings)
 

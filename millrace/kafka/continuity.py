@@ -11,39 +11,49 @@ record of the service is looked for; it is moved to the topic's end now and then
 
 Topics of tables can be thousands. Of these the guard compares some at a time, and only those that were
 written.
+
+Settings that break a promise are looked for once a minute, on a thread of its own: a broker that does not
+answer delays nothing.
 """
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.records import is_dead_letter_of
 from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, Since
-from millrace.contract import HEADER_CHUNK, Topics
+from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
+from millrace.contract import HEADER_CHUNK, Topics, is_of_rows
 from millrace.kafka.errors import BrokerError, translated
 from millrace.kafka.input import InputReader
-from millrace.kafka.read import held_offsets, latest_offsets
+from millrace.kafka.read import held_offsets, latest_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.search import last_before, last_since
-from millrace.kafka.state import last_record, newest_offset, oldest_offset
-from millrace.kafka.topics import another_topic, topic_ids
-from millrace.runtime.errors import UserError
+from millrace.kafka.state import held_range, last_record, newest_offset, oldest_offset
+from millrace.kafka.topics import another_topic, broken_topics, topic_ids
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import OutputRecord as Written
 from millrace.stage import Record
 
+_LOG = get_logger(__name__)
 _TIMEOUT_S: Final = 30.0
 _LOOK_EVERY_S: Final = 10.0
 _LOOK_TIMEOUT_S: Final = 5.0
 _TABLES_AT_A_LOOK: Final = 100
+_SETTINGS_EVERY_S: Final = 60.0
+_SETTINGS_AT_A_LOOK: Final = 1000
 _SECTION: Final = "docs/operations.md says what to do ('A topic that changed')"
 
 
@@ -52,6 +62,56 @@ class TopicChangedError(UserError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.DATA)
+
+
+T = TypeVar("T")
+
+
+class Periodic(Generic[T]):
+    """Looks at something once a minute, on a thread of its own, so that nobody waits for it."""
+
+    def __init__(self, look: Callable[[], T]) -> None:
+        self._look = look
+        self._pool = ThreadPoolExecutor(1, "topics")
+        self._looked = time.monotonic()
+        self._looking: Future[T] | None = None
+
+    def found(self) -> T | None:
+        """Return what a look has found that has ended since this was called last; begin one if it is due.
+
+        A look that fails because brokers do not answer, or do not allow it, finds nothing.
+        """
+        if self._looking is None:
+            if time.monotonic() - self._looked >= _SETTINGS_EVERY_S:
+                self._looked = time.monotonic()
+                self._looking = self._pool.submit(copy_context().run, self._look)
+            return None
+        if not self._looking.done():
+            return None
+        ended, self._looking = self._looking, None
+        try:
+            return ended.result()
+        except StopRequestedError:
+            return None
+        except UserError as error:
+            _LOG.warning("topics cannot be looked at", reason=error.message)
+            return None
+
+
+class SettingsGuard:
+    """Raises :class:`BrokerError` soon after the settings of a topic have come to break a promise.
+
+    ``topics`` maps a topic's name to its kind.
+    """
+
+    def __init__(self, admin: AdminClient, topics: Mapping[str, str]) -> None:
+        self._broken = Periodic(lambda: broken_topics(admin, topics))
+
+    def look(self) -> None:
+        """Raise what was found in the background."""
+        broken = self._broken.found()
+        if broken:
+            raise BrokerError(". ".join(broken.values()))
 
 
 class ContinuityGuard:
@@ -66,8 +126,20 @@ class ContinuityGuard:
         self.service = service
         self.topics = names.of_service(service)
         self._looked = time.monotonic()
-        # Of topics of tables that were written and not compared since, the ids.
+        self._state_topic = names.state
+        self._watched = {**self.topics.kinds, names.state: "state"}
+        if service != "reader":
+            self._watched[names.avro] = "avro"
+        if service == "rowmapper":
+            self._watched[names.snapshot] = "snapshot"
+        self._state_id: str | None = None
+        # Of topics of tables that were written and not compared since, the ids; and those of which the
+        # settings were not looked at since.
         self._written: dict[str, str] = {}
+        self._unlooked: dict[str, None] = {}
+        self._settings_of: Periodic[dict[str, str]] = Periodic(self._broken)
+        self.also: Callable[[], None] = lambda: None
+        """Looks at something else whenever settings are looked at, on the same thread."""
         # Of other topics of the service those where it has not written all chunks of its last record.
         self._unfinished: set[str] = set()
 
@@ -108,20 +180,22 @@ class ContinuityGuard:
         committed. The brokers have ``timeout_s`` to be there.
         """
         known = self.continuity
-        self._compare(known.topics, timeout_s)
+        self._compare(self._ids, timeout_s)
         self.check_records(replace(known, last_input=last_input or known.last_input))
 
     def find_written(self) -> str | None:
-        """Name a topic that holds records of the service; None if there is none."""
-        if last_record(self._settings, self.topics.own) is not None:
-            return self.topics.own
+        """Name a topic to which the service has written, even if that was deleted; None if there is none."""
+        own = self.topics.own
+        if oldest_offset(self._settings, own) > 0 or last_record(self._settings, own) is not None:
+            return own
         others = self.topics.others
         return next((topic for topic in others if self._last_since(topic, 0) is not None), None)
 
     def begin(self, stored: Continuity | None) -> None:
         """Take note of the topics, which exist by now."""
-        known, names = stored or Continuity(), list(self.topics.kinds)
+        known, names = stored or Continuity(), [*self.topics.kinds, self._state_topic]
         ids = topic_ids(self.admin, names)
+        self._state_id = ids.pop(self._state_topic, None)
         self.continuity = replace(known, topics=ids)
         self._move_on()
 
@@ -184,23 +258,54 @@ class ContinuityGuard:
     def wrote(self, ids: Mapping[str, str]) -> None:
         """Take note that topics of tables were written, by name and the id that each should have."""
         self._written.update(ids)
+        self._unlooked.update(dict.fromkeys(ids))
 
     def look(self, *, now: bool = False) -> None:
         """Compare the ids of the topics if that was not done for a while, or ``now``, then of all.
 
         Unless it is ``now``, all that the service has written must be committed. Raises
-        :class:`TopicChangedError` for one of the service's own, :class:`TopicsRefusedError` for those of
-        tables. Where brokers do not answer, the next look tells: whoever writes or reads says so.
+        :class:`TopicChangedError` for one of the service's own, :class:`BrokerError` where its settings break
+        a promise, :class:`TopicsRefusedError` for those of tables. Where brokers do not answer, the next look
+        tells: whoever writes or reads says so.
         """
+        self._raise_broken()
         if now or time.monotonic() - self._looked >= _LOOK_EVERY_S:
             with suppress(BrokerError):
-                self._compare(self.continuity.topics, _LOOK_TIMEOUT_S)
+                self._compare(self._ids, _LOOK_TIMEOUT_S)
                 if not now:
                     self._move_on()
             changed = self._changed_tables(len(self._written) if now else _TABLES_AT_A_LOOK)
             self._looked = time.monotonic()
             if changed:
                 raise TopicsRefusedError(changed)
+
+    @property
+    def _ids(self) -> dict[str, str]:
+        """The ids that the service's topics and that of the states should have."""
+        state = {} if self._state_id is None else {self._state_topic: self._state_id}
+        return {**self.continuity.topics, **state}
+
+    def _raise_broken(self) -> None:
+        broken = self._settings_of.found() or {}
+        tables = {name: broken.pop(name) for name in [*broken] if is_of_rows(name)}
+        if broken:
+            raise BrokerError(". ".join(broken.values()))
+        if tables:
+            raise TopicsRefusedError(tables)
+
+    def _broken(self) -> dict[str, str]:
+        """Look at the settings of the service's topics and of those of tables that were written."""
+        self.also()
+        tables = list(self._unlooked)[:_SETTINGS_AT_A_LOOK]
+        for name in tables:
+            self._unlooked.pop(name, None)
+        return broken_topics(self.admin, {**self._watched, **dict.fromkeys(tables, "table")})
+
+    def check_settings(self) -> None:
+        """Raise :class:`BrokerError` where the settings of a topic that exists break a promise."""
+        broken = broken_topics(self.admin, self._watched)
+        if broken:
+            raise BrokerError(". ".join(broken.values()))
 
     def _changed_tables(self, count: int) -> dict[str, str]:
         """Compare so many topics of tables; say of those that are others what that means."""
@@ -319,3 +424,43 @@ def _first(reader: InputReader) -> InputRecord | None:
 
 def _text(key: bytes | None) -> str:
     return "a record without key" if key is None else key.decode("ascii", "backslashreplace")
+
+
+def snapshot_loss(settings: KafkaSettings, admin: AdminClient, topics: Topics) -> str | None:
+    """Say why rows of a snapshot were deleted before they were merged; None where none were."""
+    noted, merged, rows = "", SnapshotMerged("", 0), 0
+    if topics.state not in topic_ids(admin, [topics.state]):
+        return None
+    for record in map(record_of, read_topic(settings, topics.state, undecided=False)):
+        value = record.value or b""
+        if record.key == SNAPSHOT_LOST:
+            noted = value.decode()
+        elif record.key == MERGED_KEY and value:
+            merged = SnapshotMerged.from_bytes(value)
+        elif record.key == b"snapshot" and value:
+            rows = SnapshotState.from_bytes(value).rows
+    if noted:
+        return noted
+    found = topic_ids(admin, [topics.snapshot]).get(topics.snapshot)
+    held = range(0) if found is None else held_range(settings, topics.snapshot)
+    return lost_of_snapshot(topics.snapshot, found, held, merged, has_rows=rows > 0)
+
+
+def lost_of_snapshot(
+    topic: str, found: str | None, held: range, merged: SnapshotMerged, *, has_rows: bool
+) -> str | None:
+    """Say what is lost of a snapshot topic whose id is ``found``, which was ``merged`` so far; or None.
+
+    ``has_rows`` tells whether a snapshot has written rows to it.
+    """
+    is_new = found != merged.topic_id if merged.topic_id else has_rows and not held.stop
+    if is_new:
+        what = "is gone" if found is None else "was deleted and created again"
+        return f"{topic} {what}: rows of a snapshot that the row mapper had not merged are lost"
+    # The end of the last Kafka transaction that was merged takes an offset as well.
+    if held.start > merged.offset + (not held):
+        return (
+            f"records {merged.offset} to {held.start - 1} of {topic} were deleted before the row mapper "
+            "merged them: rows of a snapshot are lost"
+        )
+    return None

@@ -27,7 +27,7 @@ from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import ADVICE, InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError, refused_topics
-from millrace.kafka.state import StoredState, decoded_state, read_state, state_key
+from millrace.kafka.state import StoredState, decoded_state, last_record, read_state, state_key
 from millrace.kafka.topics import TopicInfo, ensure_topics, topic_ids
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -137,6 +137,7 @@ def begin(
         if state is not None:
             guard.check_ids(state.continuity)
         infos = ensure_topics(admin, settings.topics, guard.topics.kinds, captured=guard.topics.captured)
+        guard.check_settings()
         if state is not None:
             guard.check_records(state.continuity)
         else:
@@ -152,14 +153,23 @@ def begin(
 
 
 def _refuse_lost_state(settings: ServiceSettings, guard: ContinuityGuard, state_topic: str) -> None:
-    """Raise where a service has no state, and records that it has written: it would write them again."""
+    """Raise where a service has no state, and has written before: it would write again, or leave out."""
     written, service = guard.find_written(), guard.service
-    if written is not None:
-        raise TopicChangedError(
-            f"{state_topic} has no state of the {service}, but {written} holds records: it would write them "
-            f"once more. 'millrace state rebuild {service} --source {settings.source}' makes the state of "
-            "what the topics hold"
-        )
+    if written is None:
+        return
+    if last_record(settings.kafka, written) is not None:
+        what = f"{written} holds records: it would write them once more"
+    else:
+        what = f"all records of {written} were deleted: it would begin as if it had written none"
+        if service == "reader":
+            raise TopicChangedError(
+                f"{state_topic} has no state of the reader, and {what}. 'millrace source reset "
+                f"{settings.source} --to …' says where it goes on, in a new epoch"
+            )
+    raise TopicChangedError(
+        f"{state_topic} has no state of the {service}, but {what}. 'millrace state rebuild {service} "
+        f"--source {settings.source}' makes the state of what the topics hold"
+    )
 
 
 def _explain(guards: Sequence[ContinuityGuard], producer: TransactionalProducer) -> None:

@@ -68,7 +68,20 @@ class InputReader:
         reading raises the same, even if the topic has grown again; only for the first seek. ``advice`` says
         what to do where records were deleted.
         """
+        offset = self.check(offset, advice)
+        self.jump(offset)
+        if last is not None and last.leader_epoch >= 0:
+            # Where it is only assigned, the client does not ask whether what lies before was lost.
+            with translated(f"reading {self.topic}"):
+                self._consumer.seek(TopicPartition(self.topic, 0, offset, leader_epoch=last.leader_epoch))
+        self._expected = last if last is not None and last.offset >= offset else None
+
+    def check(self, offset: int, advice: str = ADVICE) -> int:
+        """Return where to read on at ``offset``; raises as :meth:`seek` does."""
         held = held_range(self._settings, self.topic)
+        if not held and offset == held.start - 1:
+            # The record before it was committed: between them was only the end of its Kafka transaction.
+            return held.start
         if offset < held.start:
             raise InputLostError(
                 f"records {offset} to {held.start - 1} of {self.topic} were deleted before they were read; "
@@ -76,12 +89,7 @@ class InputReader:
             )
         if offset > held.stop:
             raise _end_lost(self.topic, held.stop, offset)
-        self.jump(offset)
-        if last is not None and last.leader_epoch >= 0:
-            # Where it is only assigned, the client does not ask whether what lies before was lost.
-            with translated(f"reading {self.topic}"):
-                self._consumer.seek(TopicPartition(self.topic, 0, offset, leader_epoch=last.leader_epoch))
-        self._expected = last if last is not None and last.offset >= offset else None
+        return offset
 
     def jump(self, offset: int) -> None:
         """Read on at an offset that the topic is known to hold."""

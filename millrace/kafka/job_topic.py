@@ -39,7 +39,7 @@ class JobTopic:
             self._producer.begin_transaction()
             waiting = 0
             for key, value in records.items():
-                self._producer.produce(self.name, value, key)
+                self._producer.produce(self.name, value, key, 0)
                 waiting += len(value)
                 if waiting > _FLUSHED_BYTES:
                     self._producer.flush(_COMMIT_S)

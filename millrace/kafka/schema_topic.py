@@ -112,6 +112,7 @@ class SchemaTopic(SchemaStore):
                 topic,
                 text,
                 _number_bytes(text).hex(),
+                0,
                 headers=[(_SUBJECT, subject.encode())],
                 on_delivery=delivered,
             )

@@ -4,7 +4,7 @@ A topic is created when it is missing, never altered when it exists, and refused
 settings breaks a guarantee: a raw topic that is compacted is no source of truth, a topic that takes the
 broker's time for the event's cannot be read "as of", and Kafka's default of
 ``message.timestamp.after.max.ms`` rejects a whole batch for one event dated ahead. Retention may be lowered
-knowingly; it is no promise.
+knowingly; it is no promise. Nor is the number of partitions: all of our records are in the first.
 """
 
 import time
@@ -59,7 +59,9 @@ class TopicSpec:
 
     purpose: str
     single_partition: bool = True
-    """Whether the order of records over the whole topic is a promise."""
+    """Whether it is created with one partition, and all of our records are in the first."""
+    written_by_others: bool = False
+    """Whether others write to it, to any partition."""
     cleanup_policy: str = "delete"
     accepted_cleanup_policies: frozenset[str] = frozenset({"delete"})
     max_message_bytes: int = LEAST_MESSAGE_BYTES
@@ -87,22 +89,38 @@ class TopicSpec:
 
     def broken_promises(self, config: Mapping[str, str], partitions: int) -> list[str]:
         """Say which settings of an existing topic break a promise; each as "name is x, must be y"."""
+        broken = list(self._broken_settings(config).values())
+        if self.written_by_others and partitions != 1:
+            broken.append(f"it has {partitions} partitions, must have 1")
+        return broken
+
+    def way_out(self, name: str, config: Mapping[str, str]) -> str:
+        """Say how to mend what an existing topic breaks, without the loss of a record that it holds."""
+        right = self.config(1)
+        wrong = ",".join(f"{setting}={right[setting]}" for setting in self._broken_settings(config))
+        if not wrong:
+            return "Delete it, and start again: it only holds requests; repeat those that were not followed"
+        return (
+            f"Run kafka-configs --alter --entity-type topics --entity-name {name} --add-config {wrong} and "
+            "start again"
+        )
+
+    def _broken_settings(self, config: Mapping[str, str]) -> dict[str, str]:
         must = {
             "message.timestamp.type": {"CreateTime"},
             "message.timestamp.before.max.ms": {_ANY_TIME},
             "message.timestamp.after.max.ms": {_ANY_TIME},
             "cleanup.policy": self.accepted_cleanup_policies,
         }
-        broken = [
-            f"{name} is {config[name]}, must be {' or '.join(sorted(accepted))}"
+        broken = {
+            name: f"{name} is {config[name]}, must be {' or '.join(sorted(accepted))}"
             for name, accepted in must.items()
             if name in config and config[name].replace(" ", "") not in accepted
-        ]
-        if self.single_partition and partitions != 1:
-            broken.append(f"it has {partitions} partitions, must have 1")
-        if int(config.get("max.message.bytes", LEAST_MESSAGE_BYTES)) < LEAST_MESSAGE_BYTES:
-            broken.append(
-                f"max.message.bytes is {config['max.message.bytes']}, must be {LEAST_MESSAGE_BYTES} or more"
+        }
+        largest = config.get("max.message.bytes", str(LEAST_MESSAGE_BYTES))
+        if int(largest) < LEAST_MESSAGE_BYTES:
+            broken["max.message.bytes"] = (
+                f"max.message.bytes is {largest}, must be {LEAST_MESSAGE_BYTES} or more"
             )
         return broken
 
@@ -119,7 +137,7 @@ TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
     "schemas": TopicSpec("the table definition that each DDL statement leads to", max_message_bytes=_LARGE),
     "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
     "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
-    "signals": TopicSpec("requests for snapshots of tables"),
+    "signals": TopicSpec("requests for snapshots of tables", written_by_others=True),
     "alerts": TopicSpec("incidents that the job loop_detection has found"),
     "analytics": TopicSpec(
         "windows of what was written, which the job analytics counts",
@@ -254,6 +272,29 @@ def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIME
     return ids
 
 
+def broken_topics(admin: AdminClient, topics: Mapping[str, str]) -> dict[str, str]:
+    """Say of each existing topic that breaks a promise what is wrong with it, and what to do.
+
+    ``topics`` maps a topic's name to its kind. Those that are gone, or may not be seen, are left out. Raises
+    :class:`BrokerError` where Kafka cannot be reached.
+    """
+    found, _ = _describe(admin, list(topics))
+    configs, _ = _configs(admin, list(found))
+    return {
+        name: words
+        for name, config in configs.items()
+        if (words := _broken(name, topics[name], config, found[name].partitions)) is not None
+    }
+
+
+def _broken(name: str, kind: str, config: Mapping[str, str], partitions: int) -> str | None:
+    spec = TOPIC_SPECS[kind]
+    broken = spec.broken_promises(config, partitions)
+    if not broken:
+        return None
+    return f"topic {name} breaks a guarantee: {'; '.join(broken)}. {spec.way_out(name, config)}"
+
+
 def another_topic(name: str, *, gone: bool) -> str:
     """Say that a table's topic is gone, or another one than its rows were written to."""
     what = "is gone" if gone else "was deleted and created again"
@@ -293,12 +334,9 @@ def _ensure(
         if name in hidden:
             continue
         spec, config = TOPIC_SPECS[kinds[name]], configs[name]
-        broken = spec.broken_promises(config, description.partitions)
-        if broken:
-            outcomes[name] = TopicRefusedError(
-                f"topic {name} breaks a guarantee: {'; '.join(broken)}. Alter it with kafka-configs, or "
-                "delete it, and start again"
-            )
+        broken = _broken(name, kinds[name], config, description.partitions)
+        if broken is not None:
+            outcomes[name] = TopicRefusedError(broken)
         else:
             outcomes[name] = TableTopicInfo(
                 description.partitions,

@@ -31,7 +31,7 @@ from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
+from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotChunk, SnapshotMerged
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
@@ -55,13 +55,22 @@ _REPLACES: Final = re.compile(r"(?i)\s*CREATE\s+OR\s+REPLACE\s+(TABLE|DATABASE|S
 """MariaDB's: what was there is dropped."""
 
 
+class SnapshotLostError(Exception):
+    """Rows of a snapshot were deleted before they were merged; the topic is read from ``begins`` on."""
+
+    def __init__(self, reason: str, topic_id: str, begins: int) -> None:
+        super().__init__(reason)
+        self.topic_id = topic_id
+        self.begins = begins
+
+
 class SnapshotPort(Protocol):
     """What merging asks of Kafka."""
 
     def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
         """Give some records of the snapshot topic from an offset on; none where it has none by now.
 
-        With ``wait``, none where it has none for a moment longer.
+        With ``wait``, none where it has none for a moment longer. Raises :class:`SnapshotLostError`.
         """
 
     def records(self, start: int) -> Iterator[Record]:
@@ -201,7 +210,11 @@ class SnapshotMerger:
     def _fetch(self, *, wait: bool = False) -> bool:
         """Take the new records of the snapshot topic; tell whether a chunk waits."""
         while not self._waiting:
-            records = self._port.read(self._read_to, wait=wait)
+            try:
+                records = self._port.read(self._read_to, wait=wait)
+            except SnapshotLostError as lost:
+                self._note(lost)
+                return False
             if not records:
                 return False
             if self.merged.topic_id != self._port.topic_id:
@@ -212,6 +225,17 @@ class SnapshotMerger:
                 if chunk is not None:
                     self._waiting.append(chunk)
         return True
+
+    def _note(self, lost: SnapshotLostError) -> None:
+        """Write that rows of a snapshot are lost, and where the topic begins now."""
+        publisher, now_ms = self._publisher, self._publisher.now_us() // 1000
+        self._read_to = lost.begins
+        self._joiner.reset()
+        self.merged = SnapshotMerged(lost.topic_id, lost.begins)
+        state = publisher.topics.state
+        publisher.output.add(state, MERGED_KEY, self.merged.to_bytes(), now_ms)
+        if not publisher.topics.reads_another:
+            publisher.output.add(state, SNAPSHOT_LOST, str(lost).encode(), now_ms)
 
     def _chunk_of(self, record: Record, joiner: ChunkJoiner) -> _Chunk | None:
         header, value, first = (

@@ -8,13 +8,14 @@ class Health:
     """What ``/healthz`` and ``/readyz`` answer. The main loop calls :meth:`beat` at every turn.
 
     A service lives while its loop has turned within ``stale_after_s`` seconds; it is ready once it has said
-    so and lives.
+    so, lives, and knows of no loss.
     """
 
     def __init__(self, stale_after_s: float = 120.0) -> None:
         self._stale_after_s = stale_after_s
         self._ready = threading.Event()
         self._last_beat = time.monotonic()
+        self._losses: dict[str, str] = {}
 
     def beat(self) -> None:
         """Note that the main loop turns."""
@@ -33,7 +34,19 @@ class Health:
         """Whether the main loop has turned lately."""
         return time.monotonic() - self._last_beat < self._stale_after_s
 
+    def set_loss(self, topic: str, reason: str | None) -> None:
+        """Note that what a topic held is lost, or with None that it no longer is."""
+        if reason is None:
+            self._losses.pop(topic, None)
+        else:
+            self._losses[topic] = reason
+
     @property
     def ready(self) -> bool:
-        """Whether the service is at work."""
-        return self._ready.is_set() and self.alive
+        """Whether the service is at work, and all that it knows of is there."""
+        return self._ready.is_set() and self.alive and not self._losses
+
+    @property
+    def reason(self) -> str:
+        """Why it is not ready."""
+        return "; ".join(("not ready", *self._losses.values()))

@@ -249,7 +249,7 @@ class HttpServer:
                     case "/healthz":
                         self._answer(health.alive, "the main loop stands still")
                     case "/readyz":
-                        self._answer(health.ready, "not ready", what_is_missing(registry))
+                        self._answer(health.ready, health.reason, what_is_missing(registry))
                     case "/metrics":
                         self._send_metrics()
                     case _:

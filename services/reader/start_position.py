@@ -48,8 +48,9 @@ def moved_on_purpose(state: ReaderState) -> str | None:
     """Say from where to where a source was moved by ``millrace source reset``; None where it was not."""
     if state.reset is None:
         return None
+    known = str(state.place) if state.log_file else "a position that was lost"
     return (
-        f"moved on purpose from {state.place} to {state.reset} ('millrace source "
+        f"moved on purpose from {known} to {state.reset} ('millrace source "
         "reset'): what lies between is missing, or comes again"
     )
 

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
+from threading import Event
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
@@ -28,11 +29,13 @@ from millrace.avro.registry import (
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
-from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
+from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import SourcePosition, Topics
+from millrace.dead_letters import lost_in_words, lost_tables
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.errors import InputLostError
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
@@ -41,7 +44,7 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import open_schemas
-from millrace.kafka.state import oldest_offset
+from millrace.kafka.state import oldest_offset, state_key
 from millrace.kafka.topics import TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError, TopicInfos
 from millrace.rowmapper.catalog import Catalog
@@ -54,12 +57,13 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from millrace.stage import FullOutput, Output, Record
 from services.rowmapper.metrics import RowMapperMetrics
 from services.rowmapper.row_store import SqliteRowStore, catch_up, open_row_store
-from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of
+from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of, noted
 
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
@@ -69,6 +73,13 @@ _INCOMPATIBLE: Final = (
     "Give the table another topic with MILLRACE_TOPICS_NAMES (MILLRACE_ROWS_ON_INCOMPATIBLE=new-topic does "
     "so automatically), or let the subject accept it: PUT "
     '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
+)
+
+_AGAIN: Final = (
+    "they are of a transaction that is decided only now, such as an XA transaction. 'millrace reprocess' "
+    "writes events and rows again from the raw topic. Where that lacks them too, 'millrace state rebuild "
+    "rowmapper' leaves the transaction to the dead letter topic, and 'millrace snapshot' brings the rows of "
+    "its tables"
 )
 
 REGISTERING: Final = 8
@@ -191,6 +202,7 @@ def assembled(
             written=publisher.binder.written,
         )
         know_rows(ports, store, publisher, deserialize, stored=started.stored)
+        started.guard.also = watch_losses(settings, registry, publisher.quarantine, service.health)
         committer.seek(stage.next_offset)
         yield RowMapper(topics, reader, producer, registry, deserialize, publisher, stage, committer)
 
@@ -256,6 +268,29 @@ def make_stage(
         end_of=partial(end_of, deserialize),
     )
     return stage, publisher
+
+
+def watch_losses(
+    settings: RowMapperSettings, registry: SchemaStore, quarantine: Quarantine, health: Health
+) -> Callable[[], None]:
+    """Return what looks whether dead letters that wait, and rows of snapshots, were deleted before use."""
+    topics = settings.names
+    seen: tuple[object, ...] = ()
+
+    def look() -> None:
+        nonlocal seen
+        if not topics.reads_another:
+            lost = noted(settings.kafka, topics, SNAPSHOT_LOST)
+            health.set_loss(topics.snapshot, lost.decode() if lost else None)
+        tables = quarantine.tables
+        now = (oldest_offset(settings.kafka, topics.deadletter), *((each.name, each.key) for each in tables))
+        if tables and now == seen:
+            return
+        names = lost_tables(settings.kafka, registry, settings.source, tables)
+        health.set_loss(topics.deadletter, lost_in_words(topics.deadletter, names))
+        seen = now
+
+    return look
 
 
 def _binder(
@@ -349,6 +384,8 @@ class Ports:
     """Closes everything that was opened."""
     before_reading: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called before events are read a second time."""
+    snapshot_written: Event = field(default_factory=Event, kw_only=True)
+    """Whether :meth:`noted` has found that a snapshot has written rows."""
 
     @property
     def settings(self) -> RowMapperSettings:
@@ -401,6 +438,10 @@ class Ports:
             key, value = record.key, record.value
             if key == MERGED_KEY:
                 merged = SnapshotMerged.from_bytes(value) if value else SnapshotMerged("", 0)
+            elif key == state_key("snapshot") and value and SnapshotState.from_bytes(value).rows:
+                self.snapshot_written.set()
+            elif key == SNAPSHOT_LOST:
+                self.service.health.set_loss(self.topics.snapshot, value.decode() if value else None)
             elif key is not None and key.startswith(TABLE_TOPIC_PREFIX):
                 known.pop(key, None)
                 if value is not None:
@@ -468,6 +509,8 @@ class Ports:
             deserialize,
             self.leave,
             merged=merged,
+            health=self.service.health,
+            has_rows=self.snapshot_written.is_set(),
             before_reading=self.before_reading,
         )
 
@@ -492,7 +535,10 @@ class Ports:
     def replay(self, start: int, stop: int) -> Iterator[Sequence[Record]]:
         """Read the records of events from one offset to before another a second time, in batches."""
         self.before_reading()
-        return self._again.batches(start, stop, self.tick)
+        try:
+            yield from self._again.batches(start, stop, self.tick)
+        except InputLostError as error:
+            raise InputLostError(f"{error.message.partition(';')[0]}; {_AGAIN}") from error
 
     def records(self, start: int, stop: int) -> Iterator[Record]:
         """Read records as :meth:`replay` does, one by one."""

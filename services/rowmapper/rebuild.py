@@ -322,7 +322,7 @@ class _Tail:
 
     def _envelope(self, value: bytes) -> dict[str, Any]:
         found: dict[str, Any] = (
-            deserialize(self._registry, value) if value[:1] == b"\x00" else envelope_of(value)
+            envelope_of(value) if value[:1] == b"{" else deserialize(self._registry, value)
         )
         return found
 

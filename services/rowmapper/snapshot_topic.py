@@ -10,23 +10,32 @@ from typing import TYPE_CHECKING, Final, cast
 from millrace.avro.events import EventDeserializer, EventRecord
 from millrace.avro.registry import without_prefix
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
-from millrace.avro.snapshots import SnapshotMerged
+from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import XidEvent
 from millrace.contract import HEADER_CHUNK, EventKey, SourcePosition, Topics
 from millrace.kafka.client import AdminClient
+from millrace.kafka.continuity import lost_of_snapshot
 from millrace.kafka.errors import BrokerError, InputLostError
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import read_topic, record_of
 from millrace.kafka.search import first_reaching, last_before, records_between
-from millrace.kafka.state import decoded_state, last_record, newest_offset, oldest_offset
+from millrace.kafka.state import (
+    decoded_state,
+    held_range,
+    last_record,
+    last_records,
+    newest_offset,
+    oldest_offset,
+)
 from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.known_rows import Name, ReplayedRows
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
-from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
+from millrace.rowmapper.snapshots import Changes, SnapshotLostError, SnapshotMerger, Statements
 from millrace.rowmapper.stage import Replay, RowMapperStage
+from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, Record
@@ -38,13 +47,17 @@ _LOG = get_logger(__name__)
 _LOOK_EVERY_S: Final = 2.0
 _SCAN_EVERY_S: Final = 0.5
 _QUIET_EVERY_S: Final = 2.0
+_COMPARE_EVERY_S: Final = 10.0
 _WAIT_S: Final = 0.1
 _BATCH: Final = 4
 _EVENTS: Final = 500
 
 
 class SnapshotTopic:
-    """The snapshot topic, once there is one, and places in the events topic."""
+    """The snapshot topic, once there is one, and places in the events topic.
+
+    ``has_rows`` tells whether a snapshot has written rows to it.
+    """
 
     def __init__(
         self,
@@ -55,6 +68,8 @@ class SnapshotTopic:
         leave: ExitStack,
         *,
         merged: SnapshotMerged,
+        health: Health,
+        has_rows: bool = False,
         before_reading: Callable[[], None] = lambda: None,
     ) -> None:
         self.topic_id = ""
@@ -64,15 +79,21 @@ class SnapshotTopic:
         self._topics = topics
         self._group = f"millrace-rowmapper-{topics.source}"
         self._deserialize = deserialize
-        self._leave = leave
+        self._health = health
         self._reader: InputReader | None = None
-        self._look_at = self._scan_at = self._quiet_at = 0.0
+        self._has_rows = has_rows
+        self._look_at = self._scan_at = self._quiet_at = self._compare_at = 0.0
         self.merged = merged
         """How far an earlier process has merged the topic."""
+        leave.callback(self._let_go)
 
     def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
-        """Give some records that have come; of another topic than before, from its beginning."""
+        """Give some records that have come; of another topic than before, from its beginning.
+
+        Raises :class:`SnapshotLostError` once where some were deleted before they were merged.
+        """
         try:
+            self._look_again()
             if self._reader is None:
                 self._reader = self._open(offset)
             if self._reader is None:
@@ -80,7 +101,7 @@ class SnapshotTopic:
             return self._reader.read(_BATCH, _WAIT_S if wait else 0)
         except (BrokerError, InputLostError) as error:
             _LOG.warning("the snapshot topic cannot be read at the moment", reason=error.message)
-            self._reader = None
+            self._let_go()
             return ()
 
     def _open(self, offset: int) -> InputReader | None:
@@ -88,19 +109,51 @@ class SnapshotTopic:
         if now < self._look_at:
             return None
         self._look_at = now + _LOOK_EVERY_S
-        topic = self._topics.snapshot
+        topic, known = self._topics.snapshot, self.topic_id or self.merged.topic_id
         found = topic_ids(self._admin, [topic]).get(topic)
+        held = range(0) if found is None else held_range(self._settings, topic)
+        has_rows, self._has_rows = self._has_rows and not known, False
+        merged = SnapshotMerged(known, offset)
+        lost = lost_of_snapshot(topic, found, held, merged, has_rows=has_rows)
+        if lost is not None:
+            # Or a snapshot of the same tables was begun since: where it begins is noted.
+            again = self._noted_merged()
+            if again.topic_id == found and again.offset >= held.start:
+                merged, lost = again, None
+        begins = merged.offset if found == merged.topic_id else 0
+        self.topic_id, self.merged = found or "", SnapshotMerged(found or "", max(begins, held.start))
+        if lost is not None:
+            _LOG.error("rows of a snapshot are lost", reason=lost, advice="millrace snapshot --restart")
+            self._health.set_loss(topic, lost)
+            raise SnapshotLostError(lost, self.topic_id, self.merged.offset)
         if found is None:
             return None
-        reader = self._leave.enter_context(InputReader(self._settings, topic, self._group))
-        known = self.topic_id or self.merged.topic_id
+        reader = InputReader(self._settings, topic, self._group)
         try:
-            reader.seek(offset if found == known else oldest_offset(self._settings, topic))
-        except InputLostError as error:
-            _LOG.error("records of a snapshot were deleted before they were merged", reason=error.message)
-            return None
-        self.topic_id = found
+            reader.seek(self.merged.offset)
+        except BaseException:
+            reader.close()
+            raise
         return reader
+
+    def _noted_merged(self) -> SnapshotMerged:
+        value = noted(self._settings, self._topics, MERGED_KEY)
+        return SnapshotMerged("", 0) if value is None else SnapshotMerged.from_bytes(value)
+
+    def _look_again(self) -> None:
+        """Look whether it is still the same topic."""
+        now = time.monotonic()
+        if now < self._compare_at:
+            return
+        self._compare_at = now + _COMPARE_EVERY_S
+        topic = self._topics.snapshot
+        if self._reader is not None and topic_ids(self._admin, [topic]).get(topic) != self.topic_id:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def records(self, start: int) -> Iterator[Record]:
         """Give the records of the topic from an offset on; none where they were given a moment ago."""
@@ -143,6 +196,13 @@ class SnapshotTopic:
     def end_before(self, offset: int) -> SourcePosition | None:
         """Read the last records before an offset."""
         return end_before(self._settings, self._topics.events, self._deserialize, offset)
+
+
+def noted(settings: KafkaSettings, topics: Topics, key: bytes) -> bytes | None:
+    """Read what is committed in the state topic under a key; nothing that is open is waited for."""
+    at = topics.state, 0
+    found = last_records(settings, {at[0]: 1}, lambda record: record.key == key, undecided=False)
+    return found[at].value if found else None
 
 
 def _start_of(record: Record) -> SourcePosition | None:

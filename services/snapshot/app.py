@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,12 +23,21 @@ from typing import Final, Self
 
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import ReaderState, RowMapperState
-from millrace.avro.snapshots import SnapshotChunk, SnapshotRange, SnapshotState, SnapshotTable
+from millrace.avro.snapshots import (
+    MERGED_KEY,
+    SNAPSHOT_LOST,
+    SnapshotChunk,
+    SnapshotMerged,
+    SnapshotRange,
+    SnapshotState,
+    SnapshotTable,
+)
 from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics, versions_among
 from millrace.ddl import Server
 from millrace.kafka.chunks import split
 from millrace.kafka.client import connect
+from millrace.kafka.continuity import SettingsGuard, snapshot_loss
 from millrace.kafka.input import InputReader
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
@@ -419,7 +428,7 @@ def _follow_signals(service: Service[SnapshotSettings], metrics: SnapshotMetrics
     ensure_topics(admin, settings.topics, {topics.state: "state", topics.signals: "signals"})
     topic_id = topic_ids(admin, [topics.signals])[topics.signals]
     stored = read_state(settings.kafka, settings.source, "snapshot")
-    state = None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
+    state = None if stored is None else _decoded(stored.value)
     metrics.state = state or metrics.state
     with InputReader(settings.kafka, topics.signals, f"millrace-snapshot-{settings.source}") as reader:
         offset = state.signals_offset if state is not None and state.signals_topic == topic_id else 0
@@ -427,9 +436,12 @@ def _follow_signals(service: Service[SnapshotSettings], metrics: SnapshotMetrics
             _run(service, metrics, _Signal(topic_id, offset))
         reader.seek(max(offset, reader.first_offset()))
         service.log.info("waiting for signals", topic=topics.signals)
+        watched = {topics.signals: "signals", topics.snapshot: "snapshot", topics.state: "state"}
+        guard = SettingsGuard(admin, watched)
         while not service.stop.is_set():
             service.health.beat()
             service.health.set_ready()
+            guard.look()
             for record in reader.read(1, 1.0):
                 try:
                     tables = signalled_tables(record.value)
@@ -458,10 +470,9 @@ def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _
             TransactionalProducer(settings.kafka, settings.source, "snapshot", stop=service.stop) as producer,
         ):
             (stored,) = producer.open()
+            lost = snapshot_loss(settings.kafka, admin, topics)
             info = ensure_topics(admin, settings.topics, {topics.snapshot: "snapshot"})[topics.snapshot]
-            before = (
-                None if stored is None or stored.value is None else SnapshotState.from_bytes(stored.value)
-            )
+            before = None if stored is None else _decoded(stored.value)
             with connection_of(settings, states.get()[0]) as connection:
                 method = choose_method(connection, states.get()[0])
                 try:
@@ -474,6 +485,7 @@ def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _
                 if signal is not None:
                     state.signals_topic, state.signals_offset = signal.topic_id, signal.next_offset
                 unread = [table for table in state.tables if not table.done]
+                notes = {} if lost is None else _taken_again(service, lost, state, before, signal)
                 tasks = _tasks(service, connection, state)
             if signal is not None and not unread:
                 state.finished = True
@@ -495,7 +507,7 @@ def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _
                 low_watermark=method.value,
             )
             metrics.state = state
-            snapshot = _Snapshot(service, producer, state, info.record_limit)
+            snapshot = _Snapshot(service, producer, state, info.record_limit, notes)
             readers = partial(_Readers, service, states, registry)
             snapshot.take(tasks, readers)
             while not all(table.done for table in state.tables):  # those whose key was altered
@@ -505,6 +517,34 @@ def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _
             snapshot.finish(unread)
     except (RefusedError, RetriableError) as error:
         raise UserError(str(error), ExitCode.SOURCE) from error
+
+
+def _decoded(value: bytes | None) -> SnapshotState | None:
+    return None if value is None else SnapshotState.from_bytes(value)
+
+
+def _taken_again(
+    service: Service[SnapshotSettings],
+    lost: str,
+    state: SnapshotState,
+    before: SnapshotState | None,
+    signal: _Signal | None,
+) -> dict[bytes, bytes | None]:
+    """Return what is noted where all tables of a snapshot whose rows are lost are read again.
+
+    Raises UserError where none of them was asked for by name, or the snapshot is to be resumed.
+    """
+    settings = service.settings
+    if any(table.rows for table in state.tables):  # read before
+        going_on = before is None or not before.finished
+        is_named = settings.snapshot.tables and not all(table.done for table in state.tables) and not going_on
+        if is_named or (signal is not None and signal.tables):
+            return {}
+        raise UserError(f"{lost}. --restart takes the snapshot from the beginning", ExitCode.DATA)
+    topic = Topics(settings.source).snapshot
+    (topic_id,) = topic_ids(connect(settings.kafka), [topic]).values()
+    merged = SnapshotMerged(topic_id, newest_offset(settings.kafka, topic))
+    return {SNAPSHOT_LOST: None, MERGED_KEY: merged.to_bytes()}
 
 
 class _NoTableError(UserError):
@@ -525,14 +565,6 @@ def _state(
     settings = service.settings
     wanted = settings.snapshot
     going_on = before is not None and not before.finished and not settings.restart
-    if going_on and before.rows:  # type: ignore[union-attr]  # so it is going on
-        topic = Topics(settings.source).snapshot
-        if newest_offset(settings.kafka, topic) == 0:
-            raise UserError(
-                f"{topic} is empty, but a snapshot was begun and has written rows to it: --restart takes it "
-                "from the beginning",
-                ExitCode.DATA,
-            )
     kept = {
         (table.database, table.table): table
         for table in (() if before is None else before.tables)
@@ -676,12 +708,17 @@ class _Snapshot:
         producer: TransactionalProducer,
         state: SnapshotState,
         record_limit: int,
+        notes: Mapping[bytes, bytes | None],
     ) -> None:
+        self._notes = notes
         self._service = service
         self._producer = producer
-        self._state = state
+        self.state = state
         self._limit = record_limit
-        self._topic = Topics(service.settings.source).snapshot
+        topics = Topics(service.settings.source)
+        self._topic = topics.snapshot
+        watched = {topics.snapshot: "snapshot", topics.state: "state"}
+        self._settings_guard = SettingsGuard(connect(service.settings.kafka), watched)
         self._output = Output()
         self._said = time.monotonic()
         self._began = time.monotonic()
@@ -707,7 +744,7 @@ class _Snapshot:
 
     def finish(self, tables: Sequence[SnapshotTable]) -> None:
         """Note that all is read; raises UserError where some of ``tables`` were left out."""
-        self._state.finished = True
+        self.state.finished = True
         self._commit()
         seconds = time.monotonic() - self._began
         left_out = {f"{each.database}.{each.table}": each.note for each in tables if each.note}
@@ -750,7 +787,7 @@ class _Snapshot:
         selected = chunk.table
         for count, rows in chunk.pieces:
             record = SnapshotChunk(
-                self._state.snapshot,
+                self.state.snapshot,
                 table.database,
                 table.table,
                 task.keyed,
@@ -779,7 +816,9 @@ class _Snapshot:
         self._output.clear()
 
     def _commit(self) -> None:
-        self._producer.commit(self._state.to_bytes())
+        self._producer.commit(self.state.to_bytes(), others=list(self._notes.items()))
+        self._notes = {}
+        self._settings_guard.look()
         now = time.monotonic()
         if now - self._said >= _LOG_EVERY_S:
             self._said = now
@@ -787,6 +826,6 @@ class _Snapshot:
                 "reading",
                 rows=self._rows,
                 rows_per_s=round(self._rows / (now - self._began)),
-                tables_left=sum(not each.done for each in self._state.tables),
-                estimate=sum(each.estimate for each in self._state.tables),
+                tables_left=sum(not each.done for each in self.state.tables),
+                estimate=sum(each.estimate for each in self.state.tables),
             )

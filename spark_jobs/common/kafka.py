@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.contract import HEADER_CHUNK, HEADER_MARKER, is_of_rows
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
@@ -247,6 +247,8 @@ def _offsets(
     found = consumer.partitionsFor(topic)
     # A list of Java would end with an exception, which takes dozens of questions to translate.
     numbers = [info.partition() for info in found.toArray()] if found else []
+    if not is_of_rows(topic):
+        numbers = numbers[:1] and [0]  # all of our records are there
     partitions = {number: new(topic, number) for number in numbers}
     if not partitions:
         raise UserError(

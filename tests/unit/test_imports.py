@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.kafka": (
         *("millrace.kafka", "millrace.runtime", "millrace.contract", "millrace.stage"),
         *("millrace.avro.service_state", "millrace.avro.records", "millrace.avro.registry"),
-        *("millrace.avro.foreign", "millrace.avro.schemas", "millrace.kernel"),
+        *("millrace.avro.foreign", "millrace.avro.schemas", "millrace.avro.snapshots", "millrace.kernel"),
     ),
     "millrace.avro": (
         *("millrace.avro", "millrace.runtime", "millrace.contract", "millrace.stage"),

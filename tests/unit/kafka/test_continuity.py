@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from millrace.avro.service_state import Continuity, Since
+from millrace.avro.snapshots import SnapshotMerged
 from millrace.contract import HEADER_CHUNK, Topics
-from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
+from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, lost_of_snapshot
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.runtime.settings import KafkaSettings
 from tests.fake_broker import Broker, FakeAdmin, kafka_error
@@ -196,3 +197,32 @@ def test_the_offset_moves_on_while_a_service_runs(
     write(broker, guard, DEAD, (b"b", dead_letter("rowmapper", "b"), [(HEADER_CHUNK, b"0/2")]))
     guard.look()
     assert guard.continuity.others[DEAD].offset == 1
+
+
+OLD = SnapshotMerged("one", 10)
+NEVER = SnapshotMerged("", 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "held", "merged", "has_rows", "words"),
+    [
+        (None, range(0), NEVER, False, None),
+        ("one", range(0), NEVER, False, None),
+        ("one", range(20), NEVER, True, None),
+        ("one", range(5, 20), OLD, True, None),
+        ("one", range(11, 11), OLD, True, None),  # only the end of the transaction was left
+        ("one", range(11, 20), OLD, True, "records 10 to 10 of shop.snapshot were deleted"),
+        ("one", range(12, 12), OLD, True, "records 10 to 11 of shop.snapshot were deleted"),
+        ("one", range(3, 20), NEVER, True, "records 0 to 2 of shop.snapshot were deleted"),
+        (None, range(0), OLD, False, "shop.snapshot is gone"),
+        (None, range(0), NEVER, True, "shop.snapshot is gone"),
+        ("two", range(20), OLD, False, "shop.snapshot was deleted and created again"),
+        ("two", range(0), NEVER, True, "shop.snapshot was deleted and created again"),
+    ],
+)
+def test_what_is_lost_of_a_snapshot(
+    found: str | None, held: range, merged: SnapshotMerged, has_rows: bool, words: str | None
+) -> None:
+    said = lost_of_snapshot("shop.snapshot", found, held, merged, has_rows=has_rows)
+    assert (said or "").startswith(words or "")
+    assert (said is None) == (words is None)
