@@ -10,8 +10,10 @@ are another folder.
 
 import contextlib
 import fcntl
+import grp
 import hashlib
 import os
+import pwd
 import shutil
 import ssl
 import stat
@@ -23,6 +25,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ PINS = Path(__file__).with_name("artifacts.toml")
 _PARALLEL_DOWNLOADS = 6
 _ATTEMPTS = 3
 TIMEOUT_S = 60
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +94,61 @@ def cache_folder() -> Path:
 def trusted(path: Path) -> Path:
     """Return a place in the cache, from which programs are run, if nobody else can have put them there.
 
-    :raises LocalError: when another user, root aside, owns it or may write in it.
+    :raises LocalError: when another user, root aside, owns it or may write in it, or may put another in its
+        place.
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        found = path.stat()
-        if found.st_uid not in {0, os.geteuid()} or found.st_mode & stat.S_IWOTH:
-            raise LocalError(
-                f"the cache {path} belongs to another user, or everybody may write in it, and its programs "
-                "would be run: set MILLRACE_CACHE to a folder of your own"
-            )
+        _check_owner(path, path.stat())
+    for folder in path.resolve().parents:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = folder.stat()
+            # Where the sticky bit is set, nobody renames what belongs to others.
+            if not found.st_mode & stat.S_ISVTX:
+                _check_owner(folder, found)
     return path
+
+
+def trusted_tree(path: Path) -> Path:
+    """Return a folder of the cache if :func:`trusted` does so, and the same is true of all that is in it."""
+    trusted(path)
+    for folder, _, files in os.walk(path):
+        _check_owner(Path(folder), Path(folder).stat())
+        for name in files:
+            file = os.path.join(folder, name)  # noqa: PTH118 - there are thousands
+            _check_owner(Path(file), os.lstat(file))
+    return path
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        return
+    others = stat.S_IWOTH | (0 if _is_private(found.st_gid) else stat.S_IWGRP)
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & others:
+        raise LocalError(
+            f"{path} of the cache belongs to another user, or others may write in it, and programs in it "
+            f"would be run: set MILLRACE_CACHE to a folder of your own, or remove it"
+        )
+
+
+@cache
+def _is_private(gid: int) -> bool:
+    """Return whether a group is root's, or one that bears our name and that nobody else is a member of."""
+    if gid == 0:
+        return True
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _restrict(folder: Path) -> None:
+    """Take the right to write from all others, which a umask of 000 gives them."""
+    for parent, _, files in os.walk(folder):
+        for path in (Path(parent), *(Path(parent, name) for name in files)):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & _OTHERS_WRITE:
+                path.chmod(stat.S_IMODE(mode) & ~_OTHERS_WRITE)
 
 
 def made_folder(path: Path) -> Path:
@@ -108,7 +157,9 @@ def made_folder(path: Path) -> Path:
     :raises LocalError: when it cannot be made, or nothing can be written in it.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed((path, *path.parents)):
+            if not folder.exists():
+                folder.mkdir(mode=0o755, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
@@ -152,17 +203,18 @@ def fetch(name: str) -> Path:
 def made_once(place: Path, make: Callable[[Path], None], *, waiting_for: str) -> Path:
     """Return a folder of the cache, which ``make`` fills where it is missing: whole, or not at all."""
     root, name = trusted(place.parent), place.name
-    if trusted(place).is_dir():
-        return place
+    if place.is_dir():
+        return trusted_tree(place)
     with locked(root / f"{name}.lock", waiting_for=waiting_for):
         if place.is_dir():
-            return place
+            return trusted_tree(place)
         for leftover in root.glob(f".{name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
         try:
             (staging / "made").mkdir()
             make(staging / "made")
+            _restrict(staging / "made")
             (staging / "made").rename(place)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millrace.installation import install_command
 from millrace.local import guard
-from millrace.local.artifacts import cache_folder, made_folder, made_once, trusted
+from millrace.local.artifacts import cache_folder, made_folder, made_once, trusted_tree
 from millrace.local.errors import LocalError
 
 _VECTOR_MODULE = "jdk.incubator.vector"
@@ -91,7 +91,7 @@ def class_archive(program: str, java: Java, jars: Path, *, write: bool = True) -
 
     :raises LocalError: when the cache belongs to another user.
     """
-    folder = trusted(cache_folder() / "java" / "classes")
+    folder = trusted_tree(cache_folder() / "java" / "classes")
     if os.pathsep in str(folder):  # which separates archives
         return []
     quiet = "-Xlog:cds*=off"  # else the JVM names every class that is not archived

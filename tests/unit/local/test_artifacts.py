@@ -193,17 +193,34 @@ def test_a_cache_of_somebody_else_is_not_used(monkeypatch: pytest.MonkeyPatch, c
     FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
     use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
     folder = fetch("x")
-    for place in (cache, cache / "artifacts", folder):
-        place.chmod(0o777)
-        with pytest.raises(LocalError, match="set MILLRACE_CACHE to a folder of your own"):
-            fetch("x")
-        place.chmod(0o775)
-    assert fetch("x") == folder
+    (library,) = folder.iterdir()
+    for place in (cache.parent, cache, cache / "artifacts", folder, library):
+        monkeypatch.setattr(artifacts, "_is_private", lambda _: False)
+        for mode in (0o777, 0o775):
+            place.chmod(mode)
+            with pytest.raises(LocalError, match="set MILLRACE_CACHE to a folder of your own"):
+                fetch("x")
+        monkeypatch.setattr(artifacts, "_is_private", lambda _: True)
+        assert fetch("x") == folder
+        place.chmod(0o755)
     if os.geteuid() == 0:
         os.chown(folder, 4711, -1)
     monkeypatch.setattr(artifacts.os, "geteuid", lambda: 4712)
     with pytest.raises(LocalError, match="belongs to another user"):
         fetch("x")
+
+
+def test_a_umask_that_gives_all_rights_away(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
+    umask = os.umask(0)
+    try:
+        folder = fetch("x")
+    finally:
+        os.umask(umask)
+    assert fetch("x") == folder
+    for path in (cache, cache / "artifacts", folder, *folder.iterdir()):
+        assert not path.stat().st_mode & 0o022, path
 
 
 def test_a_cache_behind_a_link_of_ours(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
@@ -213,7 +230,7 @@ def test_a_cache_behind_a_link_of_ours(monkeypatch: pytest.MonkeyPatch, cache: P
     use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"),)))
     assert fetch("x").is_dir()
     (tmp_path / "elsewhere").chmod(0o777)
-    with pytest.raises(LocalError, match="everybody may write in it"):
+    with pytest.raises(LocalError, match="others may write in it"):
         fetch("x")
 
 
