@@ -334,7 +334,7 @@ def settings_cell(make_world: MakeWorld, kind: str, fault: str, when: str) -> st
         if when == "stopped":
             world.harm(kind, fault)
             with world.process("run") as (process,):
-                outcome = told(world, process, kind, fault)
+                outcome = told(world, process, kind, fault, 60)  # it has to start first
         world.mend(kind, fault)
         if world.quarantined():
             world.command("deadletter", "redrive")
@@ -356,15 +356,15 @@ def test_settings_partitions_and_rights(make_world: MakeWorld) -> None:
     assert_as_expected(partial(settings_cell, make_world), faults)
 
 
-def told(world: FaultWorld, process: ServiceProcess, kind: str, fault: str) -> str:
-    """What comes of a row that is written now; rights are given back for who looks, after time for a word.
+def told(world: FaultWorld, process: ServiceProcess, kind: str, fault: str, word_s: float = 12) -> str:
+    """What comes of a row that is written now; rights are given back for who looks, ``word_s`` later.
 
     Topics of tables are looked at after they were written: there of the next row.
     """
     number = world.write()
     if fault == "rights":
         with suppress(TimeoutExpired):
-            process.wait(12)
+            process.wait(word_s)
         world.mend(kind, fault)
     outcome = world.outcome(process, kind, number)
     again = kind == "table" and outcome == GOES_ON
