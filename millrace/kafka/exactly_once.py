@@ -318,7 +318,7 @@ class Committer(Generic[S]):
         """
         wait = wait or self._producer.warned
         with self.explained():
-            self._producer.finish(self.explain)
+            self._producer.finish(self._wonder)
         value, *others = values = [committer._next() for committer in self._together]
         for committer, each in zip(self._together, values, strict=True):
             if committer._companion is not None and each is not None:
@@ -328,7 +328,7 @@ class Committer(Generic[S]):
         ended = partial(self._note_committed, [committer._next_offset for committer in self._together])
         with self.explained():
             if wait:
-                self._producer.commit(value, others=states, wonder=self.explain)
+                self._producer.commit(value, others=states, wonder=self._wonder)
             else:
                 self._producer.commit_in_background(value, others=states, committed=ended)
         for committer in self._together:
@@ -340,7 +340,14 @@ class Committer(Generic[S]):
         """Wait until the next transaction can begin: what comes meanwhile is in it."""
         self._producer.wait_to_begin()
 
+    def _wonder(self) -> None:
+        """Say why a commit takes long."""
+        if self._producer.warned:
+            self._health.note_kafka(answers=False)
+        self.explain()
+
     def _note_committed(self, offsets: Sequence[int | None]) -> None:
+        self._health.note_kafka(answers=True)
         for committer, offset in zip(self._together, offsets, strict=True):
             committer._guard.look()
             if committer._companion is not None:
@@ -394,7 +401,10 @@ class Committer(Generic[S]):
         try:
             self._check_again(_CHECK_S)
         except BrokerError as error:
+            self._health.note_kafka(answers=False)
             _LOG.warning("waiting for Kafka", reason=error.message)
+        else:
+            self._health.note_kafka(answers=True)
         for committer in self._together:
             committer._guard.look()
 

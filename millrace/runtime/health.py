@@ -8,12 +8,13 @@ class Health:
     """What ``/healthz`` and ``/readyz`` answer. The main loop calls :meth:`beat` at every turn.
 
     A service lives while its loop has turned within ``stale_after_s`` seconds; it is ready once it has said
-    so, lives, and knows of no loss.
+    so, lives, reaches Kafka, and knows of no loss.
     """
 
     def __init__(self, stale_after_s: float = 120.0) -> None:
         self._stale_after_s = stale_after_s
         self._ready = threading.Event()
+        self._kafka_answers = True
         self._last_beat = time.monotonic()
         self._losses: dict[str, str] = {}
 
@@ -28,6 +29,10 @@ class Health:
             self._ready.set()
         else:
             self._ready.clear()
+
+    def note_kafka(self, *, answers: bool) -> None:
+        """Note whether brokers answer: a service that waits for them is at work again by itself."""
+        self._kafka_answers = answers
 
     @property
     def alive(self) -> bool:
@@ -44,9 +49,10 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether the service is at work, and all that it knows of is there."""
-        return self._ready.is_set() and self.alive and not self._losses
+        return self._ready.is_set() and self.alive and self._kafka_answers and not self._losses
 
     @property
     def reason(self) -> str:
         """Why it is not ready."""
-        return "; ".join(("not ready", *self._losses.values()))
+        silent = () if self._kafka_answers else ("Kafka does not answer",)
+        return "; ".join(("not ready", *silent, *self._losses.values()))

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from millrace import cli
 from millrace.demo.pipeline import parse_address
 from millrace.doctor.examine import load_sides
+from millrace.local.certificates import write_certificates
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
@@ -79,8 +80,13 @@ def test_a_broker_that_does_not_answer() -> None:
 
 
 def test_a_key_that_the_password_does_not_open(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
     (tmp_path / "key.pem").write_text("no key")
-    key = {"MILLRACE_KAFKA_SSL_KEY_LOCATION": str(tmp_path / "key.pem")}
+    key = {
+        "MILLRACE_KAFKA_SSL_CERTIFICATE_LOCATION": str(tmp_path / "server-cert.pem"),
+        "MILLRACE_KAFKA_SSL_KEY_LOCATION": str(tmp_path / "key.pem"),
+        "MILLRACE_KAFKA_SSL_KEY_PASSWORD": "hidden-of-the-key",
+    }
     done = run_python("-m", "services.decoder", settings=SETTINGS | key)
     assert done.returncode == 4
     assert "ssl.key.location" in done.stderr

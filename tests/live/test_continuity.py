@@ -1,6 +1,8 @@
 """Topics and states that are gone, or are others than before: each service says so, and none repeats rows."""
 
 import json
+import urllib.error
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from millrace.contract import GAP, HEADER_MARKER
 from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, MySQL, Registry
+from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.settings import TopicsSettings
 from tests.chaos.lost_tail import replace_tail
 from tests.service_process import wait_for
@@ -189,3 +192,45 @@ def test_topics_are_cut_and_grow_again_meanwhile(
                 else:
                     assert processes[name].poll() is None
             assert ids(world) == [1, 2, 3, 4]
+
+
+def test_readiness_tells_of_brokers_that_are_gone(
+    registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
+) -> None:
+    """Each service says so while nothing answers, without an end, and is ready again by itself."""
+    with Kafka() as kafka:
+        world = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+        ports = {name: reserve_port() for name in SERVICES}
+
+        def answers(status: int) -> bool:
+            found = {name: status_of(f"http://127.0.0.1:{port}/readyz") for name, port in ports.items()}
+            return {code for code, _ in found.values()} == {status} and (
+                status == 200 or all("Kafka does not answer" in text for _, text in found.values())
+            )
+
+        with world.with_database(), ExitStack() as running:
+            for name, port in ports.items():
+                running.enter_context(world.service(name, MILLRACE_HTTP_PORT=str(port)))
+            world.wait_for_start()
+            world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")
+            insert(world, 1)
+            world.wait_for_row("t")
+            wait_for(lambda: answers(200), None, world.logs)
+            kafka.kill_node(0)
+            wait_for(lambda: answers(503), None, world.logs)
+            kafka.start()
+            wait_for(lambda: answers(200), None, world.logs)
+            insert(world, 2)
+            world.wait_for_row("t", 2)
+        for port in ports.values():
+            release_port(port)
+
+
+def status_of(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
