@@ -49,8 +49,8 @@ check: $(DEV) $(KERNEL) ## What to run while working: style, types and unit test
 	@exec $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit $(ARGS)
 
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
-test-servers: $(DEV) $(KERNEL) ## Run the whole pipeline on servers of many versions; SERVERS="mysql://root@host:port/logs" adds yours
-	@exec $(BIN)/python -m pytest tests/servers/pipeline.py -n 0 -rA $(ARGS)
+test-servers: $(DEV) $(KERNEL) ## Run the pipeline on servers of many versions and on Galera; SERVERS="mysql://root@host:port/logs" adds yours
+	@exec $(BIN)/python -m pytest tests/servers/pipeline.py tests/servers/galera.py -n 0 -rA $(ARGS)
 
 chaos: $(DEV) $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
 	@exec $(BIN)/python -m tests.chaos $(ARGS)

@@ -21,6 +21,7 @@ from tests.shared import run_python
 
 PACKAGES = (
     "mariadb-server-core",
+    "mariadb-client-core",
     "mariadb-server",
     "mariadb-backup",
     "galera-4",
