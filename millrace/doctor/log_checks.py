@@ -356,7 +356,9 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
     if not (state.gtid_set and with_gtids):
         yield error(f"{text}, and without GTIDs it is not known where to continue", advice)
         return
-    if words := checks.own_gtids(server.variables):
+    another = _is_another(server, state.identity)
+    read_server_id = state.identity.server_id if another and state.identity else None
+    if words := checks.own_gtids(server.variables, read_server_id):
         yield error(f"{text}, and {words}", advice)
         return
     if not server.is_mariadb:

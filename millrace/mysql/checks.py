@@ -115,14 +115,24 @@ def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
         )
 
 
-def own_gtids(variables: Mapping[str, str]) -> str | None:
-    """Say that the GTIDs of a Galera node are the node's own; None where they are the topology's."""
-    if variables.get("wsrep_on") != "ON" or variables.get("wsrep_gtid_mode") == "ON":
-        return None
-    return (
-        "a node of Galera without wsrep_gtid_mode numbers transactions by itself: the same GTID is another "
-        "transaction on another node"
-    )
+def own_gtids(variables: Mapping[str, str], read_server_id: int | None = None) -> str | None:
+    """Say that the GTIDs of a MariaDB may be its own; None where they are the topology's.
+
+    ``read_server_id`` is that of the server that was read, where this is another one.
+    """
+    if variables.get("wsrep_on") == "ON":
+        if variables.get("wsrep_gtid_mode") == "ON":
+            return None
+        return (
+            "a node of Galera without wsrep_gtid_mode numbers transactions by itself: the same GTID is "
+            "another transaction on another node"
+        )
+    if "gtid_domain_id" in variables and variables.get("server_id") == str(read_server_id):
+        return (
+            f"it has server_id {read_server_id}, as the server that was read had: the same GTID may be "
+            "another transaction on it"
+        )
+    return None
 
 
 def galera(variables: Mapping[str, str]) -> Iterator[Outcome]:

@@ -457,8 +457,9 @@ class LiveSource:
     def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: LogMismatch) -> bool:
         """Tell whether there are GTIDs to continue by; raise where there is no other way."""
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
-        galera = own_gtids(connection.all_variables())
-        if state.gtid_set and not without_gtids and galera is None:
+        read_server_id = state.identity.server_id if other.other_server and state.identity else None
+        own = own_gtids(connection.all_variables(), read_server_id)
+        if state.gtid_set and not without_gtids and own is None:
             if connection.flavour is Flavour.MARIADB and state.binlog_state is None:
                 raise self._other_log(
                     connection,
@@ -470,8 +471,8 @@ class LiveSource:
             return True
         if other.purged and not other.other_server:
             return False
-        if galera is not None:
-            raise self._other_log(connection, state, other.reason, galera)
+        if own is not None:
+            raise self._other_log(connection, state, other.reason, own)
         why = "the server does not write GTIDs" if without_gtids else "no GTIDs were read so far"
         raise self._other_log(
             connection, state, other.reason, f"as {why}, it is not known where to continue in it"

@@ -232,7 +232,7 @@ def test_another_server(mysql):
 
 
 def test_another_mariadb(mariadb):
-    identity = LogIdentity(1, "11.4.5-MariaDB", 0, server_uid="another")
+    identity = LogIdentity(4711, "11.4.5-MariaDB", 0, server_uid="another")
     ((held,),) = mariadb.query("SELECT @@GLOBAL.gtid_binlog_state")
     state = replace(state_of(mariadb, identity=identity), binlog_state=held)
     outcome = only(mariadb, log_checks.reader_position, state=state, one_of_several=True)

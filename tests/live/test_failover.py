@@ -306,6 +306,23 @@ def test_a_domain_with_several_writers(kafka: Kafka, source_name: str) -> None:
         assert _notes(world)[3:] == ["a1", "b1", "b2"]
 
 
+def test_a_server_under_the_id_of_the_one_that_was_read(kafka: Kafka, source_name: str) -> None:
+    """Its transactions have the same numbers, and it may have fewer or more of them."""
+    with MariaDB(server_id=801) as first, MariaDB(server_id=801) as exchanged:
+        world = ReaderWorld.of(kafka, source_name, first)
+        for server, notes in ((first, ("on-a", "a1")), (exchanged, ("on-b", "b1", "b2"))):
+            server.execute(
+                "CREATE DATABASE mutual",
+                "CREATE TABLE mutual.t (note VARCHAR(20) PRIMARY KEY)",
+                *(f"INSERT INTO mutual.t VALUES ('{note}')" for note in notes),
+            )
+        _read_up_to(world, first, "a1")
+        done = world.run(**server_environment(exchanged))
+        assert done.returncode == 7, done.stderr
+        assert "it has server_id 801, as the server that was read had" in done.stderr
+        assert _notes(world) == ["on-a", "a1"]
+
+
 def _write_on(server: Server, other: Server, note: str) -> None:
     server.execute(f"INSERT INTO mutual.t VALUES ('{note}')")
     wait_for(lambda: _has(other, note), None, "the other server")

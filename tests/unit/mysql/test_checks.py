@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.mysql.catalog import read_catalog, read_definitions
-from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology
+from millrace.mysql.checks import check_primary, check_replicas, check_source, check_topology, own_gtids
 from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
@@ -204,3 +204,22 @@ def test_what_could_be_set_up_better() -> None:
     ):
         assert said.startswith(begins)
         assert "; SET GLOBAL " in said or "docs/operations.md#" in said
+
+
+@pytest.mark.parametrize(
+    ("variables", "advice"),
+    [
+        ({}, 0),
+        ({"wsrep_on": "OFF", "wsrep_gtid_mode": "OFF"}, 0),
+        ({"wsrep_on": "ON", "wsrep_gtid_mode": "ON"}, 0),
+        ({"wsrep_on": "ON", "wsrep_gtid_mode": "OFF"}, 1),
+        ({"wsrep_on": "ON"}, 1),
+    ],
+)
+def test_nodes_of_galera_that_number_transactions_by_themselves(
+    variables: dict[str, str], advice: int
+) -> None:
+    """A reader of several nodes says so when it starts; it is refused when it would have to change."""
+    warnings = check_topology(cast("MysqlConnection", Server(**variables)))
+    assert [("wsrep_gtid_mode=ON" in each) for each in warnings] == [True] * advice
+    assert (own_gtids(variables) is None) is not bool(advice)
