@@ -163,6 +163,7 @@ def rows_of(world: ReaderWorld) -> list[int]:
 
 def reading(kafka: Kafka, source: str, nodes: Sequence[Node]) -> ReaderWorld:
     world = ReaderWorld.of(kafka, source, nodes[0])
+    del world.environment["MILLRACE_MYSQL_PORT"]
     world.environment["MILLRACE_MYSQL_HOST"] = ",".join(f"{node.host}:{node.port}" for node in nodes)
     return world
 
