@@ -23,7 +23,7 @@ export PINS_HEAD DEV_PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check coverage generate test test-slow test-servers chaos fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
+.PHONY: help demo check coverage generate test test-slow test-servers chaos test-ddl fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -54,6 +54,9 @@ test-servers: $(DEV) $(KERNEL) ## Run the pipeline on servers of many versions a
 
 chaos: $(DEV) $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+test-ddl: $(DEV) $(KERNEL) ## Compare definitions with servers' after DDL made at random; ARGS="--statements 20000 --seed 7" and the like
+	@exec $(BIN)/python -m tests.ddl $(ARGS)
 
 fuzz: $(DEV) $(KERNEL) ## Change real logs at random and read them, for an hour; ARGS="--minutes 5 --processes 2" and the like
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)

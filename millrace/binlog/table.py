@@ -41,6 +41,7 @@ from millrace.binlog.columns.spatial import GEOMETRY_NAMES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MalformedError, SchemaMismatchError, UnsupportedError
+from millrace.binlog.names import folded
 
 __all__ = [
     "DEFINITION_TOO_LARGE",
@@ -312,11 +313,11 @@ class TableDefinition:
         """
         if any(column.key_position is not None or _may_be_period(column) for column in self.columns):
             return ()
-        whole = {column.name.casefold() for column in self.columns if _is_key_column(column)}
+        whole = {folded(column.name) for column in self.columns if _is_key_column(column)}
         return tuple(
             index
             for index in sorted(self.indexes, key=_index_name)
-            if index.unique and all(name.casefold() in whole and not prefix for name, prefix in index.parts)
+            if index.unique and all(folded(name) in whole and not prefix for name, prefix in index.parts)
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -543,13 +544,13 @@ def keyed(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Col
     A log with full metadata has such a key as the primary key. Of several it may name another than we do;
     one of which the definition knows nothing stays.
     """
-    logged = sorted((c.key_position, str(c.name).casefold()) for c in columns if c.key_position is not None)
-    found = [tuple(name.casefold() for name, _ in index.parts) for index in definition.stand_ins]
+    logged = sorted((c.key_position, folded(str(c.name))) for c in columns if c.key_position is not None)
+    found = [tuple(folded(name) for name, _ in index.parts) for index in definition.stand_ins]
     if not found or (logged and tuple(name for _, name in logged) not in found):
         return columns
     positions = {name: position for position, name in enumerate(found[0])}
     return tuple(
-        replace(column, key_position=positions.get(str(column.name).casefold()), key_prefix=0)
+        replace(column, key_position=positions.get(folded(str(column.name))), key_prefix=0)
         for column in columns
     )
 

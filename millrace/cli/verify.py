@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from millrace.avro.service_state import RowMapperState
+from millrace.binlog.names import folded
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -287,7 +288,7 @@ def _part(selection: Selection, database: str, table: str, columns: Sequence[Col
         _say(
             f"{database}.{table}: not compared: {', '.join(hidden)}, which MILLRACE_COLUMNS_… hides", err=True
         )
-    kinds = {column.name.casefold(): kind_of(column.data_type) for column in columns}
+    kinds = {folded(column.name): kind_of(column.data_type) for column in columns}
     return Part(frozenset(hidden), selection.condition(database, table, kinds))
 
 

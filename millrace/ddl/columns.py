@@ -7,6 +7,7 @@ of the chapters "Silent Column Specification Changes" and "Data Types" of the ma
 from dataclasses import replace
 from typing import Final
 
+from millrace.binlog.columns import charsets
 from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
@@ -50,7 +51,13 @@ def charset_named(name: str) -> str:
 
 def has_charset(column: ColumnDefinition) -> bool:
     """Tell whether a column has a character set that converting its table changes."""
-    return column.charset is not None and SqlType.parse(column.column_type).name in _WITH_CHARSET
+    return column.charset not in (None, BINARY) and SqlType.parse(column.column_type).name in _WITH_CHARSET
+
+
+def names_charset(spec: ColumnSpec) -> bool:
+    """Tell whether a column that a statement defines has a character set of its own, other than binary."""
+    named = spec.charset or charset_of(spec.collation)
+    return spec.type in _WITH_CHARSET and named not in (None, BINARY)
 
 
 def column_definition(spec: ColumnSpec, table_charset: str | None, session: Session) -> ColumnDefinition:
@@ -78,7 +85,7 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
     if name == "json" and server.mariadb:
         return replace(definition, column_type="longtext", charset="utf8mb4", collation="utf8mb4_bin")
     if name in _WITH_CHARSET:
-        return _text(spec, definition, table_charset)
+        return _text(spec, definition, table_charset, server)
     text, unsigned = _TYPES[name](spec, session) if name in _TYPES else _plain(spec, server)
     if spec.type == "serial":
         definition = replace(definition, nullable=False)
@@ -89,20 +96,24 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
     return replace(definition, column_type=text, unsigned=unsigned)
 
 
-def _text(spec: ColumnSpec, definition: ColumnDefinition, table_charset: str | None) -> ColumnDefinition:
+def _text(
+    spec: ColumnSpec, definition: ColumnDefinition, table_charset: str | None, server: Server
+) -> ColumnDefinition:
     charset = charset_named(spec.charset) if spec.charset else charset_of(spec.collation) or table_charset
     if charset is None:
         raise NotUnderstoodError(f"the character set of column {spec.name} comes from an unknown default")
-    return _with_charset(spec, replace(definition, collation=spec.collation, charset=charset))
+    return _with_charset(spec, replace(definition, collation=spec.collation, charset=charset), server)
 
 
-def _with_charset(spec: ColumnSpec, definition: ColumnDefinition) -> ColumnDefinition:
+def _with_charset(spec: ColumnSpec, definition: ColumnDefinition, server: Server) -> ColumnDefinition:
     name, charset = spec.type, definition.charset
     assert charset is not None
     width = max_bytes_per_character(charset)
     if name in ("enum", "set"):
-        members = tuple(member.rstrip(" ") if charset != BINARY else member for member in spec.members or ())
+        members = tuple(_member(member, charset) for member in spec.members or ())
         text = f"{name}({','.join(map(_quoted, members))})"
+        if charset == BINARY and not server.mariadb:
+            definition = replace(definition, charset=None, collation=None)
         return replace(definition, column_type=text, members=members)
     if name in ("char", "varchar"):
         if not spec.arguments and name == "varchar":
@@ -113,13 +124,29 @@ def _with_charset(spec: ColumnSpec, definition: ColumnDefinition) -> ColumnDefin
         else:
             text = f"({length})"
     else:
-        if name == "text" and spec.arguments:
+        if name == "text" and spec.arguments and spec.arguments[0]:
             name = _text_of(spec.arguments[0] * width)
         text = ""
     if charset == BINARY:
         name, definition = _BINARY_OF[name], replace(definition, charset=None, collation=None)
     compressed = " /*M!100301 COMPRESSED*/" if spec.compressed else ""
     return replace(definition, column_type=f"{name}{text}{compressed}")
+
+
+def _member(member: str, charset: str) -> str:
+    """Return a member as a character set holds it: without spaces at its end, with ? for what it lacks."""
+    if charset == BINARY:
+        return member
+    codec = charsets.charset(charset)
+
+    def kept(letter: str) -> str:
+        try:
+            codec.encode(letter)
+        except ValueError:
+            return "?"
+        return letter
+
+    return "".join(letter if letter.isascii() else kept(letter) for letter in member.rstrip(" "))
 
 
 def _text_of(size: int) -> str:
@@ -131,15 +158,19 @@ def _quoted(member: str) -> str:
     return "'" + text.replace("\0", "\\0").replace("\n", "\\n").replace("\r", "\\r") + "'"
 
 
-def converted(column: ColumnDefinition, charset: str, collation: str | None) -> ColumnDefinition:
+def converted(
+    column: ColumnDefinition, charset: str, collation: str | None, server: Server
+) -> ColumnDefinition:
     """Give a text column as CONVERT TO CHARACTER SET leaves it: it holds as many characters as before."""
     sql_type = SqlType.parse(column.column_type)
     assert column.charset is not None
     arguments = sql_type.arguments
     name = sql_type.name
     wide = not _WIDE.isdisjoint((column.charset, charset))
-    if column.members and column.charset != charset and (wide or not "".join(column.members).isascii()):
-        # MySQL 8.0 makes "Ã¼" of "ü", and nothing at all in UTF-16.
+    members = column.members or ()
+    plain = all(member.isascii() and member and not {"?", "\0"} & set(member) for member in members)
+    if members and column.charset != charset and (wide or not plain):
+        # MySQL 8.0 makes "Ã¼" of "ü", nothing in UTF-16, and shows "?" or nothing for what it cannot show.
         raise NotUnderstoodError(f"the members of column {column.name} get another character set")
     limit = next((limit for limit, text in _TEXTS if text == name), None)
     if limit is not None and charset != BINARY:
@@ -152,7 +183,7 @@ def converted(column: ColumnDefinition, charset: str, collation: str | None) -> 
         column.members,
         compressed="compressed" in sql_type.attributes,
     )
-    return _with_charset(spec, replace(column, charset=charset, collation=collation))
+    return _with_charset(spec, replace(column, charset=charset, collation=collation), server)
 
 
 # -- types without a character set --------------------------------------------------------------------
@@ -211,7 +242,7 @@ def _lengthy(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
 
 
 def _blob(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
-    return _BINARY_OF[_text_of(spec.arguments[0] if spec.arguments else _MAX_VARCHAR)], False
+    return _BINARY_OF[_text_of((spec.arguments and spec.arguments[0]) or _MAX_VARCHAR)], False
 
 
 def _vector(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:

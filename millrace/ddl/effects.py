@@ -4,16 +4,24 @@ The order in which ALTER TABLE works, the names that servers give to indexes, an
 columns go are those of ``mysql_prepare_alter_table`` and ``mysql_prepare_create_table``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Protocol
 
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.names import folded
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition, kept_default
 from millrace.ddl import statements as ddl
-from millrace.ddl.columns import charset_named, charset_of, column_definition, converted, has_charset
+from millrace.ddl.columns import (
+    charset_named,
+    charset_of,
+    column_definition,
+    converted,
+    has_charset,
+    names_charset,
+)
 from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
 from millrace.ddl.tokens import NotUnderstoodError, Session
 
@@ -72,6 +80,8 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
     if not whole:
         reason = "its text is too long, or not in its character set"
         return _unknown(text, session, known, reason, told=False)
+    if session.failed and classify(text).verb != "DROP":
+        return _unknown(text, session, known, "it ended with an error", told=True)
     work = _Work(session, known)
     statement = None
     try:
@@ -240,7 +250,9 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
         return
     if statement.like is not None:
         source = work.state(work.key(statement.like))
-        if isinstance(source, TableDefinition):
+        if work.session.uses_temporary:
+            work.changes[key] = Unknown("it was created LIKE a table that may be a temporary one")
+        elif isinstance(source, TableDefinition):
             work.put(key, source, moved=True)
         else:
             work.changes[key] = Unknown("it was created LIKE a table whose definition is unknown")
@@ -386,6 +398,8 @@ class _Table:
         self._collation = definition.collation
         self._engine = definition.engine
         self._taken = frozenset(definition.names)
+        self._converts_to: tuple[str, str | None] | None = None
+        """Character set and collation to which a statement converts all columns, also those that it adds."""
         self._others: set[str] = set()
         """Names that columns get by the statement, and that another column had before it."""
         self._columns = list(definition.columns)
@@ -404,8 +418,8 @@ class _Table:
     # -- columns
 
     def _find(self, name: str) -> int | None:
-        folded = name.casefold()
-        return next((at for at, each in enumerate(self._columns) if each.name.casefold() == folded), None)
+        wanted = folded(name)
+        return next((at for at, each in enumerate(self._columns) if folded(each.name) == wanted), None)
 
     def _at(self, name: str) -> int:
         at = self._find(name)
@@ -414,6 +428,9 @@ class _Table:
         return at
 
     def _define(self, spec: ColumnSpec) -> ColumnDefinition:
+        if self._converts_to is not None and names_charset(spec):
+            charset, collation = self._converts_to
+            spec = replace(spec, charset=charset, collation=collation)
         return column_definition(spec, self._charset, self._session)
 
     def insert(self, spec: ColumnSpec, after: str | None) -> None:
@@ -434,7 +451,8 @@ class _Table:
     def _keys_of(self, spec: ColumnSpec) -> None:
         if spec.primary:
             self._key = [(spec.name, 0)]
-        if spec.unique or spec.type == "serial":
+        unique = spec.unique or spec.type == "serial"
+        if unique and not (spec.primary and self._session.server.mariadb):
             self.add_index(IndexSpec("UNIQUE", None, ((spec.name, 0),)))
 
     def alter(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
@@ -478,7 +496,7 @@ class _Table:
 
     def _put_first(self, name: str, operations: Sequence[ddl.Operation]) -> None:
         """Move a column back to the first place, unless it was dropped, and is another one now."""
-        dropped = [each.name.casefold() for each in operations if isinstance(each, ddl.DropColumn)]
+        dropped = [folded(each.name) for each in operations if isinstance(each, ddl.DropColumn)]
         if name not in dropped:
             self._columns.insert(0, self._columns.pop(self._at(name)))
 
@@ -487,8 +505,8 @@ class _Table:
         server, first = self._session.server, self._columns[0] if self._columns else None
         if server.mariadb or server.version < (8, 0, 30) or first is None or not first.hidden:
             return None
-        name = first.name.casefold()
-        is_key = [part.casefold() for part, _ in self._key] == [name]
+        name = folded(first.name)
+        is_key = [folded(part) for part, _ in self._key] == [name]
         return name if is_key and name == _GENERATED_KEY else None
 
     def _set_defaults(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
@@ -502,8 +520,11 @@ class _Table:
                 self._set_charset(each.charset or "default", each.collation, database_charset)
                 if self._charset is None:
                     raise NotUnderstoodError("it converts to an unknown default character set")
+                self._converts_to = self._charset, each.collation
                 self._columns = [
-                    converted(column, self._charset, each.collation) if has_charset(column) else column
+                    converted(column, self._charset, each.collation, self._session.server)
+                    if has_charset(column)
+                    else column
                     for column in self._columns
                 ]
 
@@ -517,12 +538,15 @@ class _Table:
         self._collation = collation
 
     def _drop_columns(self, operations: Sequence[ddl.Operation]) -> None:
+        """Drop columns; the keys of one that is added again, under the same name, stay."""
+        added = {folded(each.column.name) for each in operations if isinstance(each, ddl.AddColumn)}
         for each in operations:
             if isinstance(each, ddl.DropColumn):
                 if each.if_exists and self._find(each.name) is None:
                     continue
                 del self._columns[self._at(each.name)]
-                self._forget(each.name)
+                if folded(each.name) not in added:
+                    self._forget(each.name)
 
     def _changes(self, operations: Sequence[ddl.Operation]) -> list[tuple[int, ddl.Operation]]:
         """Find the columns that are changed, by the names that they have before the statement."""
@@ -542,18 +566,18 @@ class _Table:
         for column in self._columns:
             change = by_column.get(id(column))
             if isinstance(change, ddl.RenameColumn):
-                renames[column.name.casefold()] = change.new
+                renames[folded(column.name)] = change.new
                 columns.append(self._renamed(replace(column, name=change.new), column))
             elif isinstance(change, ddl.ChangeColumn):
                 if change.column.name != column.name:
-                    renames[column.name.casefold()] = change.column.name
+                    renames[folded(column.name)] = change.column.name
                 columns.append(self._renamed(self._define(change.column), column))
             else:
                 columns.append(column)
         self._columns = columns
 
         def renamed(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-            return [(renames.get(name.casefold(), name), prefix) for name, prefix in parts]
+            return [(renames.get(folded(name), name), prefix) for name, prefix in parts]
 
         self._key = renamed(self._key)
         self._indexes = [replace(index, parts=tuple(renamed(index.parts))) for index in self._indexes]
@@ -577,8 +601,8 @@ class _Table:
             if not (spec.if_not_exists and self._key):
                 self._key = list(parts)
             return
-        names = {index.name.casefold() for index in self._indexes}
-        if spec.name is not None and spec.name.casefold() in names and spec.if_not_exists:
+        names = {folded(index.name) for index in self._indexes}
+        if spec.name is not None and folded(spec.name) in names and spec.if_not_exists:
             return
         if spec.kind == "FOREIGN" and self._is_covered([name for name, _ in parts]):
             return
@@ -598,26 +622,26 @@ class _Table:
         return any(columns[:count] == names for columns in every)
 
     def _drop_index(self, drop: ddl.DropIndex) -> None:
-        if drop.name.casefold() == "primary":
+        if folded(drop.name) == "primary":
             self._key = []
             return
-        left = [index for index in self._indexes if index.name.casefold() != drop.name.casefold()]
+        left = [index for index in self._indexes if folded(index.name) != folded(drop.name)]
         if len(left) == len(self._indexes) and not drop.constraint and not drop.if_exists:
             raise NotUnderstoodError(f"the table has no index {drop.name} according to its known definition")
         self._indexes = left
 
     def _rename_index(self, rename: ddl.RenameIndex) -> None:
         self._indexes = [
-            replace(index, name=rename.new) if index.name.casefold() == rename.old.casefold() else index
+            replace(index, name=rename.new) if folded(index.name) == folded(rename.old) else index
             for index in self._indexes
         ]
 
     def _forget(self, column: str) -> None:
         """Take a column out of all keys; an index without columns goes."""
-        folded = column.casefold()
+        gone = folded(column)
 
         def without(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-            return tuple(part for part in parts if part[0].casefold() != folded)
+            return tuple(part for part in parts if folded(part[0]) != gone)
 
         self._key = list(without(self._key))
         indexes = [replace(index, parts=without(index.parts)) for index in self._indexes]
@@ -642,9 +666,13 @@ class _Table:
                 for name in _PERIOD
             ]
             key = [*key, (_PERIOD[1], 0)] if key else key
-        positions = {name.casefold(): (at, prefix) for at, (name, prefix) in enumerate(key)}
-        lengths = {column.name.casefold(): _length_of(column) for column in columns}
-        indexes = [replace(index, parts=tuple(_parts(index.parts, lengths))) for index in self._indexes]
+        lengths = {folded(column.name): _length_of(column) for column in columns}
+        whole = {folded(column.name) for column in columns if _is_in_keys_whole(column)}
+        key = [(name, 0 if folded(name) in whole else prefix) for name, prefix in key]
+        positions = {folded(name): (at, prefix) for at, (name, prefix) in enumerate(key)}
+        indexes = [
+            replace(index, parts=tuple(_parts(index.parts, lengths, whole))) for index in self._indexes
+        ]
         return TableDefinition(
             self._was.database,
             self._was.table,
@@ -675,15 +703,23 @@ def _has_implicit_period(definition: TableDefinition, session: Session) -> bool:
 
 
 def _numbered(at: int, column: ColumnDefinition, positions: dict[str, tuple[int, int]]) -> ColumnDefinition:
-    position, prefix = positions.get(column.name.casefold(), (None, 0))
+    position, prefix = positions.get(folded(column.name), (None, 0))
     if prefix == _length_of(column):
         prefix = 0  # a prefix of all is none
     nullable = column.nullable and position is None
     return replace(column, ordinal=at, key_position=position, key_prefix=prefix, nullable=nullable)
 
 
-def _parts(parts: Iterable[tuple[str, int]], lengths: Mapping[str, int | None]) -> Iterable[tuple[str, int]]:
-    return ((name, 0 if prefix == lengths.get(name.casefold()) else prefix) for name, prefix in parts)
+def _parts(
+    parts: Iterable[tuple[str, int]], lengths: Mapping[str, int | None], whole: set[str]
+) -> Iterator[tuple[str, int]]:
+    for name, prefix in parts:
+        is_all = folded(name) in whole or prefix == lengths.get(folded(name))
+        yield name, 0 if is_all else prefix
+
+
+def _is_in_keys_whole(column: ColumnDefinition) -> bool:
+    return SqlType.parse(column.column_type).name not in _WITH_PREFIX
 
 
 def _length_of(column: ColumnDefinition) -> int | None:
@@ -692,12 +728,16 @@ def _length_of(column: ColumnDefinition) -> int | None:
 
 
 _PREFIXED: Final = frozenset({"char", "varchar", "binary", "varbinary"})
+_WITH_PREFIX: Final = frozenset(
+    (*_PREFIXED, *(f"{size}{kind}" for size in ("", "tiny", "medium", "long") for kind in ("text", "blob")))
+)
+"""Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
 
 
 def _free_name(base: str, taken: set[str]) -> str:
     """Give an index the name of its first column, numbered from 2 where another has that."""
     name, number = base, 1
-    while name.casefold() in taken or name.casefold() == "primary":
+    while folded(name) in taken or folded(name) == "primary":
         number += 1
         name = f"{base}_{number}"
     return name

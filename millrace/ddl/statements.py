@@ -385,7 +385,7 @@ def _create_table(tokens: Tokens, *, or_replace: bool) -> CreateTable:
         if index is not None:
             indexes.append(index)
         elif not _is_constraint(tokens):
-            columns.append(_column(tokens, tokens.name()))
+            columns.append(_column(tokens, _column_name(tokens)))
         if not tokens.accept(","):
             break
     tokens.expect(")")
@@ -624,27 +624,27 @@ def _add(tokens: Tokens, operations: list[Operation]) -> None:
             if index is not None:
                 operations.append(AddIndex(index))
             elif not _is_constraint(tokens):
-                operations.append(AddColumn(_column(tokens, tokens.name()), None, missing))
+                operations.append(AddColumn(_column(tokens, _column_name(tokens)), None, missing))
             if not tokens.accept(","):
                 break
         tokens.expect(")")
         return
-    column = _column(tokens, tokens.name())
+    column = _column(tokens, _column_name(tokens))
     operations.append(AddColumn(column, _place(tokens), missing))
 
 
 def _change(tokens: Tokens, operations: list[Operation]) -> None:
     tokens.accept("COLUMN")
     exists = _if_exists(tokens)
-    old = tokens.name()
-    column = _column(tokens, tokens.name())
+    old = _column_name(tokens)
+    column = _column(tokens, _column_name(tokens))
     operations.append(ChangeColumn(old, column, _place(tokens), exists))
 
 
 def _modify(tokens: Tokens, operations: list[Operation]) -> None:
     tokens.accept("COLUMN")
     exists = _if_exists(tokens)
-    name = tokens.name()
+    name = _column_name(tokens)
     column = _column(tokens, name)
     operations.append(ChangeColumn(name, column, _place(tokens), exists))
 
@@ -670,7 +670,7 @@ def _drop_one(tokens: Tokens, operations: list[Operation]) -> None:
         operations.append(DropIndex("PRIMARY"))
     elif tokens.accept("FOREIGN", "KEY") or tokens.accept("CHECK"):
         _if_exists(tokens)
-        tokens.name()
+        _column_name(tokens)
     elif tokens.word in ("INDEX", "KEY", "CONSTRAINT"):
         constraint = tokens.advance().upper == "CONSTRAINT"
         exists = _if_exists(tokens)
@@ -678,7 +678,7 @@ def _drop_one(tokens: Tokens, operations: list[Operation]) -> None:
     else:
         tokens.accept("COLUMN")
         exists = _if_exists(tokens)
-        operations.append(DropColumn(tokens.name(), exists))
+        operations.append(DropColumn(_column_name(tokens), exists))
         tokens.accept_one("RESTRICT", "CASCADE")
 
 
@@ -854,7 +854,7 @@ def _column(tokens: Tokens, name: str) -> ColumnSpec:
         # MariaDB: an option of the storage engine.
         tokens.advance()
         tokens.skip_value()
-    if tokens.word not in (",", ")", "", ";", "FIRST", "AFTER", "PARTITION"):
+    if tokens.word not in (",", ")", "", ";", "FIRST", "AFTER", "PARTITION", "REMOVE"):
         raise NotUnderstoodError(f"an attribute of a column is expected {tokens.here}")
     return column
 
@@ -862,6 +862,7 @@ def _column(tokens: Tokens, name: str) -> ColumnSpec:
 _WORDS_OF_TYPES: Final = (
     (("DOUBLE", "PRECISION"), "double"),
     (("LONG", "VARCHAR"), "mediumtext"),
+    (("LONG", "VARCHARACTER"), "mediumtext"),
     (("LONG", "CHAR", "VARYING"), "mediumtext"),
     (("LONG", "CHARACTER", "VARYING"), "mediumtext"),
     (("LONG", "VARBINARY"), "mediumblob"),
@@ -914,6 +915,8 @@ def _type(tokens: Tokens, column: ColumnSpec) -> None:
         column.members = _members(tokens)
     elif tokens.accept("("):
         arguments = [tokens.number()]
+        if tokens.accept("."):
+            tokens.number()  # DECIMAL(19.5) is DECIMAL(19)
         while tokens.accept(","):
             arguments.append(tokens.number())
         tokens.expect(")")
@@ -931,11 +934,27 @@ def _members(tokens: Tokens) -> tuple[str, ...]:
             and token.upper in ("N", "_UTF8", "_UTF8MB3", "_UTF8MB4")
         ):
             tokens.advance()
-        members.append(tokens.string())
+        members.append(_hexadecimal(tokens) or tokens.string())
         if not tokens.accept(","):
             break
     tokens.expect(")")
     return tuple(members)
+
+
+def _hexadecimal(tokens: Tokens) -> str:
+    """Take 0x61 or x'61', if it is next, as the ASCII that it is."""
+    word = tokens.word
+    if word == "X" and tokens.ahead_is_string():
+        tokens.advance()
+        digits = tokens.string()
+    elif word.startswith("0X"):
+        digits = tokens.advance().text[2:]
+    else:
+        return ""
+    try:
+        return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}").decode("ascii")
+    except ValueError:
+        raise NotUnderstoodError(f"a member is written as {digits} in hexadecimal") from None
 
 
 def _skip_default(tokens: Tokens) -> None:
@@ -947,7 +966,10 @@ def _skip_default(tokens: Tokens) -> None:
     if tokens.word == "(":
         tokens.skip_parentheses()
     else:
+        tokens.accept(".")  # .5
         token = tokens.advance()
+        if token.kind == "word" and token.text.startswith("_") and tokens.word.startswith(("0X", "X")):
+            token = tokens.advance()  # _koi8r 0xC1
         if token.kind == "word" and tokens.token is not None and tokens.token.kind == "string":
             tokens.string()  # _utf8mb4'x', b'1', DATE '2020-01-01'
         elif token.kind == "string":
@@ -1188,6 +1210,8 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
         word = tokens.ahead(ahead)
     if word not in _INDEX_KINDS or (word == "FOREIGN" and tokens.ahead(ahead + 1) != "KEY"):
         return None
+    if word == "VECTOR" and not _is_vector_index(tokens, ahead):
+        return None
     if word == "PRIMARY" and tokens.ahead(ahead + 1) != "KEY":
         return None
     if ahead == 2:
@@ -1217,6 +1241,14 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
     return IndexSpec(kind, "PRIMARY" if kind == "PRIMARY" else name, parts, missing)
 
 
+def _is_vector_index(tokens: Tokens, at: int) -> bool:
+    """Tell VECTOR [INDEX] [name] (column) from a column of that name, such as vector VARBINARY(20)."""
+    following = tokens.ahead(at + 1)
+    if following in ("INDEX", "KEY", "("):
+        return True
+    return tokens.ahead(at + 2) == "(" and tokens.may_be_name(at + 3)
+
+
 _INDEX_KINDS: Final = frozenset(
     {"PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN"}
 )
@@ -1224,7 +1256,8 @@ _CONSTRAINTS: Final = frozenset({"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
 
 
 def _index_type(tokens: Tokens) -> None:
-    while tokens.accept_one("USING", "TYPE"):
+    while tokens.word in ("USING", "TYPE") and tokens.ahead() in ("BTREE", "HASH", "RTREE"):
+        tokens.advance()
         tokens.advance()
 
 
@@ -1313,6 +1346,14 @@ def _table(tokens: Tokens) -> Name:
         return Name("", tokens.name())
     first = tokens.name()
     return Name(first, tokens.name()) if tokens.accept(".") else Name("", first)
+
+
+def _column_name(tokens: Tokens) -> str:
+    """Take the name of a column or the like; its table and database may stand in front."""
+    name = tokens.name()
+    while tokens.accept("."):
+        name = tokens.name()
+    return name
 
 
 def _if_exists(tokens: Tokens) -> bool:

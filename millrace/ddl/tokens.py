@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from millrace.binlog.names import folded
 from millrace.binlog.types import SqlMode
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Session:
     ``database`` is the default database, ``sql_mode`` as a QUERY event has it, ``server_charset`` that of
     ``collation_server``. With ``lower_case_names`` names of databases and tables do not differ by case.
     ``timestamp_not_null`` tells whether a TIMESTAMP column without NULL is NOT NULL, None where that is not
-    known. ``has_created`` says that the log tells that a CREATE has created what it names.
+    known. ``has_created`` says that the log tells that a CREATE has created what it names; ``failed`` that
+    the statement ended with an error; ``uses_temporary`` that it may be about a temporary table.
     """
 
     database: str = ""
@@ -75,10 +77,12 @@ class Session:
     lower_case_names: bool = False
     timestamp_not_null: bool | None = None
     has_created: bool = False
+    failed: bool = False
+    uses_temporary: bool = False
 
     def spelled(self, name: str) -> str:
         """Spell the name of a database or table as the server stores it."""
-        return name.lower() if self.lower_case_names else name
+        return folded(name) if self.lower_case_names else name
 
     @property
     def real_is_float(self) -> bool:
@@ -102,7 +106,7 @@ class Token:
 
 _TOKEN = re.compile(
     r"""
-      (?P<space> \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|\Z)[^\n]* )
+      (?P<space> [ \t-\r]+ | \#[^\n]* | --(?=[\x00-\x20\x7f]|\Z)[^\n]* )
     | (?P<comment> /\* )
     | (?P<end> \*/ )
     | (?P<name> `(?:[^`]++|``)*+` )
@@ -113,6 +117,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_STRING = re.compile(r"""'(?:[^']++|'')*+'|"(?:[^"]++|"")*+\"""", re.DOTALL)
+_ANSI_NAME = re.compile(r'"(?:[^"]++|"")*+"')
+_SKIPPED = re.compile(r"/\*M?[ !]\d{5,6}")
+"""The beginning of what its server's version skipped; a comment may be in it. The log has a space for "!"."""
 _EXECUTED = re.compile(r"/\*(M?)!(\d{5,6}(?!\d))?")
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
@@ -126,8 +133,11 @@ def tokenize(text: str, session: Session) -> list[Token]:
     tokens: list[Token] = []
     at, size, executed = 0, len(text), 0
     while at < size:
-        match = _PLAIN_STRING.match(text, at) if plain and text[at] in "'\"" else None
-        kind = "string" if match is not None else None
+        match, kind = None, None
+        if ansi and text[at] == '"':
+            match, kind = _ANSI_NAME.match(text, at), "name"
+        elif plain and text[at] in "'\"":
+            match, kind = _PLAIN_STRING.match(text, at), "string"
         if match is None:
             match = _TOKEN.match(text, at)
             assert match is not None, "the last alternative takes anything"
@@ -138,17 +148,25 @@ def tokenize(text: str, session: Session) -> list[Token]:
             if opening is not None and (session.server.mariadb or not opening[1]):
                 executed, at = executed + 1, opening.end()
                 continue
-            at = text.find("*/", at) + 2
-            if at == 1:
-                raise NotUnderstoodError("a comment is not closed")
+            at = _end_of_comment(text, match.start())
             continue
         if kind == "space" or (kind == "end" and executed):
             executed -= kind == "end"
             continue
-        if kind == "string" and piece[0] == '"' and ansi:
-            kind = "name"
         tokens.append(_token(kind or "", piece, plain=plain))
     return tokens
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    """Return where a comment that is not executed ends."""
+    at = start + 2
+    if _SKIPPED.match(text, start):
+        while 0 <= (inner := text.find("/*", at)) < text.find("*/", at):
+            at = text.find("*/", inner) + 2
+    end = text.find("*/", at)
+    if end < 0:
+        raise NotUnderstoodError("a comment is not closed")
+    return end + 2
 
 
 def _token(kind: str, piece: str, *, plain: bool) -> Token:
@@ -236,6 +254,19 @@ class Tokens:
         at = self._at
         take(self)
         return self._tokens[at : self._at]
+
+    def may_be_name(self, count: int) -> bool:
+        """Tell whether a token further on can be a name that does not begin with a digit."""
+        at = self._at + count
+        token = self._tokens[at] if at < len(self._tokens) else None
+        return token is not None and (
+            token.kind == "name" or (token.kind == "word" and not token.text[0].isdecimal())
+        )
+
+    def ahead_is_string(self) -> bool:
+        """Tell whether the token after the next is a string."""
+        at = self._at + 1
+        return at < len(self._tokens) and self._tokens[at].kind == "string"
 
     def is_name(self) -> bool:
         """Tell whether the next token can be a name."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from millrace.binlog.names import folded
 from millrace.doctor.server import Server
 from millrace.finding import Outcome, error, listed, ok, warning
 from millrace.rowmapper.settings import RowMapperSettings
@@ -98,7 +99,7 @@ def _row_problems(settings: RowMapperSettings, tables: Tables) -> Iterator[str]:
         if not found:
             yield f"no table matches {pattern}"
         for name in found:
-            kinds = {column.casefold(): kind_of(type_) for column, type_ in tables[name].items()}
+            kinds = {folded(column): kind_of(type_) for column, type_ in tables[name].items()}
             try:
                 condition.bind(kinds)
             except ConditionError as error:
@@ -108,9 +109,9 @@ def _row_problems(settings: RowMapperSettings, tables: Tables) -> Iterator[str]:
         if not found:
             yield f"no table matches {pattern}"
         for name in found:
-            known = {column.casefold() for column in tables[name]}
+            known = {folded(column) for column in tables[name]}
             for column in columns:
-                if column.casefold() not in known:
+                if folded(column) not in known:
                     yield f"{'.'.join(name)} has no column {column} for its key"
 
 

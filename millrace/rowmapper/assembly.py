@@ -15,6 +15,7 @@ from millrace.avro.service_state import OffsetRange
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
 from millrace.binlog.grammar import GTIDS, SILENT, Role
+from millrace.binlog.names import folded
 from millrace.binlog.statement import Statement, StatementKind, classify
 from millrace.binlog.transaction import ROLES, TransactionEnd
 from millrace.binlog.types import EventType
@@ -252,7 +253,7 @@ def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
 
 def _follow_savepoint(transaction: Transaction, offset: int, statement: Statement) -> None:
     """Take note of a statement on savepoints, whose names differ by more than case."""
-    name = (statement.name or "").casefold()
+    name = folded(statement.name or "")
     savepoints, undone = transaction.savepoints, transaction.undone
     if statement.kind is StatementKind.ROLLBACK_TO:
         since = savepoints.get(name)

@@ -27,6 +27,7 @@ from typing import Final, Literal, NamedTuple
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
+from millrace.binlog.names import folded
 from millrace.binlog.table import TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, UNNAMED, Session, State, Unknown, apply
@@ -205,7 +206,7 @@ class Catalog:
 
     def spelled(self, name: str) -> str:
         """Spell the name of a database or table as the server stores it."""
-        return name.lower() if self._lower_case else name
+        return folded(name) if self._lower_case else name
 
     def _key(self, database: str, table: str) -> tuple[str, str]:
         return self.spelled(database), self.spelled(table)

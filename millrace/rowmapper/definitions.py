@@ -13,7 +13,7 @@ from millrace.contract import SourcePosition
 from millrace.ddl import State, Unknown, definitions
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.chunked_rows import LargeEvent
-from millrace.rowmapper.session import DEFINING, defining_statement
+from millrace.rowmapper.session import DEFINING, defining_statement, is_on_temporary_table
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 
@@ -79,12 +79,13 @@ class DefiningStatements:
             event = record.event
             if isinstance(event, FormatDescriptionEvent):
                 self._server_version = event.server_version
-            elif (
-                isinstance(event, QueryEvent | QueryCompressedEvent)
-                and classify(event.query).verb in DEFINING
-            ):
-                text, session, whole = defining_statement(event, self._server_version, large)
-                return self._catalog.apply(text, session, place, whole=whole)
+            elif isinstance(event, QueryEvent | QueryCompressedEvent):
+                statement = classify(event.query)
+                if statement.verb in DEFINING and not is_on_temporary_table(statement, record.header.flags):
+                    text, session, whole = defining_statement(
+                        event, self._server_version, large, record.header.flags
+                    )
+                    return self._catalog.apply(text, session, place, whole=whole)
         except BinlogError:
             pass
         return []

@@ -29,6 +29,7 @@ from millrace.binlog.columns import ABSENT, Column, ColumnType, codec_of
 from millrace.binlog.columns.column import Absent
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation
+from millrace.binlog.names import folded
 from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.table import ResolvedTable, TableDefinition
@@ -326,9 +327,9 @@ class KnownRows:
 
     def forget_spelled(self, database: str, table: str | None = None) -> None:
         """Discard the rows of a table, or of a database, whatever the case of its name."""
-        wanted = database.casefold(), None if table is None else table.casefold()
+        wanted = folded(database), None if table is None else folded(table)
         for name in self._names():
-            if name[0].casefold() == wanted[0] and wanted[1] in (None, name[1].casefold()):
+            if folded(name[0]) == wanted[0] and wanted[1] in (None, folded(name[1])):
                 self._open.forget(name)
 
     def forget_all(self) -> None:

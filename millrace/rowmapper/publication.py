@@ -1010,7 +1010,9 @@ class Publication:
     ) -> None:
         """Apply a statement to the definitions of tables, and write the resulting ones."""
         publisher = self._publisher
-        text, session, whole = defining_statement(event, self._transaction.server_version, incoming.large)
+        text, session, whole = defining_statement(
+            event, self._transaction.server_version, incoming.large, incoming.event.header.flags
+        )
         versions = publisher.binder.define(text, session, incoming.position, whole=whole)
         for each in versions:
             publisher.output.add(publisher.topics.schemas, each.key, each.to_bytes(), incoming.timestamp_ms)

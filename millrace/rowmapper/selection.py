@@ -14,6 +14,7 @@ from millrace.binlog.columns.column import Column
 from millrace.binlog.columns.json_diffs import JsonDiffs
 from millrace.binlog.errors import MissingStateError, UnsupportedError
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
+from millrace.binlog.names import folded
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ResolvedTable
 from millrace.rowmapper.settings import RowMapperSettings
@@ -29,7 +30,7 @@ class RowFilter:
     """Which rows of a table are published, and as what."""
 
     def __init__(self, table: ResolvedTable, conditions: Sequence[Condition]) -> None:
-        names = {str(column.name).casefold(): column for column in table.columns}
+        names = {folded(str(column.name)): column for column in table.columns}
         kinds = {name: codec_of(column).kind for name, column in names.items()}
         self._conditions = [condition.bind(kinds) for condition in conditions]
         used = frozenset().union(*(condition.columns for condition in conditions))
@@ -110,11 +111,11 @@ class Selection:
         name = f"{table.database}.{table.table}"
         for pattern, columns in self._keys.items():
             if wild(pattern, name):
-                known = {str(column.name).casefold(): column for column in table.columns}
-                missing = [column for column in columns if column.casefold() not in known]
+                known = {folded(str(column.name)): column for column in table.columns}
+                missing = [column for column in columns if folded(column) not in known]
                 if missing:
                     raise UnsupportedError(f"MILLRACE_ROWS_KEYS: {name} has no column {missing[0]}")
-                return replace(table, key_columns=tuple(known[column.casefold()] for column in columns))
+                return replace(table, key_columns=tuple(known[folded(column)] for column in columns))
         return table
 
     def named(self, table: ResolvedTable) -> ResolvedTable:
@@ -229,13 +230,13 @@ class Selection:
     def _warn_of_missing(self, table: ResolvedTable) -> None:
         """Say which columns the rules name that a table does not have, such as renamed ones."""
         name = f"{table.database}.{table.table}"
-        names = {str(column.name).casefold() for column in table.columns}
+        names = {folded(str(column.name)) for column in table.columns}
         for pattern in self._columns.patterns():
             of_table, column = column_pattern(pattern)
             if (
-                of_table.casefold() == name.casefold()
+                folded(of_table) == folded(name)
                 and is_plain(column)
-                and column.replace("\\", "").casefold() not in names
+                and folded(column.replace("\\", "")) not in names
             ):
                 _LOG.warning("a rule names a column that the table does not have", rule=pattern, table=name)
 

@@ -1,15 +1,18 @@
 """What the meaning of a DDL statement depends on, from the QUERY event that has it."""
 
+from dataclasses import replace
 from typing import Final
 
 from millrace.binlog.columns.charsets import charset, charset_of_collation
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.fields import decode_text
+from millrace.binlog.statement import Statement
+from millrace.binlog.types import HeaderFlag
 from millrace.ddl import MAX_STATEMENT, Server, Session
 from millrace.rowmapper.chunked_rows import LargeEvent
 
-_EXPLICIT_TIMESTAMPS: Final = 1 << 14
+_EXPLICIT_TIMESTAMPS: Final = 1 << 24
 """MariaDB's flags2: explicit_defaults_for_timestamp is on."""
 
 
@@ -21,11 +24,11 @@ DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
 
 
 def defining_statement(
-    event: StatementEvent, server_version: str | None, large: LargeEvent | None
+    event: StatementEvent, server_version: str | None, large: LargeEvent | None, flags: int = 0
 ) -> tuple[str, Session, bool]:
     """Give the text of a statement, one of :data:`DEFINING`, its session, and whether the text is whole.
 
-    ``large`` has the statement where the event has only its beginning.
+    ``large`` has the statement where the event has only its beginning; ``flags`` are those of its header.
     Raises BinlogError where it cannot be unpacked.
     """
     query, size = event.query, len(event.query)
@@ -33,7 +36,23 @@ def defining_statement(
         size = large.field_size
         query = b"".join(large.field(min(size, MAX_STATEMENT)))
     text, whole = statement_text(event, query if size <= MAX_STATEMENT else query[:_BEGINNING])
-    return text, session_of(event, server_version), whole and size <= MAX_STATEMENT
+    session = replace(
+        session_of(event, server_version),
+        failed=event.error_code != 0,
+        uses_temporary=bool(flags & HeaderFlag.THREAD_SPECIFIC_F),
+    )
+    return text, session, whole and size <= MAX_STATEMENT
+
+
+def is_on_temporary_table(statement: Statement, flags: int) -> bool:
+    """Tell whether DDL changes a temporary table: by its text, or by the ``flags`` of its event.
+
+    In a session that has temporary tables, CREATE TABLE and DROP TABLE of permanent ones have the flag too.
+    """
+    if statement.temporary:
+        return True
+    whole_table = statement.object_type == "TABLE" and statement.verb in ("CREATE", "DROP")
+    return bool(flags & HeaderFlag.THREAD_SPECIFIC_F) and not whole_table
 
 
 def session_of(event: StatementEvent, server_version: str | None) -> Session:

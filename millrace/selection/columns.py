@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from millrace.binlog.names import folded
 from millrace.selection.tables import wild
 
 
@@ -61,8 +62,8 @@ class ColumnRules:
 
     def concern(self, database: str, table: str) -> bool:
         """Say whether a rule may be about a column of this table."""
-        name = f"{database}.{table}".casefold()
-        return any(wild(column_pattern(pattern)[0].casefold(), name) for pattern in self.patterns())
+        name = folded(f"{database}.{table}")
+        return any(wild(folded(column_pattern(pattern)[0]), name) for pattern in self.patterns())
 
     @staticmethod
     def matches(pattern: str, database: str, table: str, column: str) -> bool:
@@ -88,6 +89,6 @@ class ColumnRules:
 def _first(patterns: Iterable[str], table: str, column: str) -> str | None:
     for pattern in patterns:
         tables, columns = column_pattern(pattern)
-        if wild(tables.casefold(), table.casefold()) and wild(columns.casefold(), column.casefold()):
+        if wild(folded(tables), folded(table)) and wild(folded(columns), folded(column)):
             return pattern
     return None

@@ -22,6 +22,7 @@ from millrace.binlog.columns import codec_of
 from millrace.binlog.columns.declaration import ColumnKind
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.names import folded
 from millrace.binlog.table import ColumnDefinition, column_of
 from millrace.selection.tables import wild
 
@@ -116,7 +117,7 @@ class Condition:
             tree = cast("exp.Expression", sqlglot.parse_one(text, read="mysql"))
         except errors.SqlglotError:
             raise ConditionError(f"{text!r} is not a condition in SQL") from None
-        names = frozenset(column.name.casefold() for column in tree.find_all(exp.Column))
+        names = frozenset(folded(column.name) for column in tree.find_all(exp.Column))
         # What is wrong with it whatever its columns are comes to light at once.
         _Binding(dict.fromkeys(names, None)).bind(tree)
         return cls(text, names, tree)
@@ -197,7 +198,7 @@ class _Binding:
             return None
         if node.args.get("table") is not None:
             raise ConditionError(f"{node.sql('mysql')!r}: a column is named without its table")
-        name = node.name.casefold()
+        name = folded(node.name)
         return name, self._kinds.get(name)
 
     def _literal(self, node: "exp.Expression") -> tuple[str, bool]:

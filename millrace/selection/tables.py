@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final
 
+from millrace.binlog.names import folded
 from millrace.wildcards import Wildcards
 
 SYSTEM_DATABASES: Final = frozenset(("information_schema", "mysql", "performance_schema", "sys"))
@@ -48,8 +49,8 @@ def is_excluded(patterns: tuple[str, ...], database: str, table: str) -> bool:
 
     Case does not count: for what must not leave the server, one name too many is better than one too few.
     """
-    name = f"{database}.{table}".casefold()
-    return any(wild(pattern.casefold(), name) for pattern in patterns)
+    name = folded(f"{database}.{table}")
+    return any(wild(folded(pattern), name) for pattern in patterns)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.names import folded
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
@@ -227,8 +228,8 @@ class _Cutter:
 
 def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:
     """Give the columns by which rows are known, in the order of the key."""
-    columns = {column.name.casefold(): column for column in definition.columns}
-    return [columns[name.casefold()] for name in definition.key]
+    columns = {folded(column.name): column for column in definition.columns}
+    return [columns[folded(name)] for name in definition.key]
 
 
 def key_of(definition: TableDefinition) -> str:

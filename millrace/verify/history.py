@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
+from millrace.binlog.names import folded
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.binlog.types import SqlMode
@@ -320,11 +321,11 @@ class _Walk:
         earlier: dict[str, str | None] = {}
         for each in alter.operations:
             if isinstance(each, ddl.RenameColumn):
-                earlier[each.new.casefold()] = each.old
+                earlier[folded(each.new)] = each.old
             elif isinstance(each, ddl.ChangeColumn):
-                earlier[each.column.name.casefold()] = each.old
+                earlier[folded(each.column.name)] = each.old
             elif isinstance(each, ddl.AddColumn):
-                name = each.column.name.casefold()
+                name = folded(each.column.name)
                 if not (each.if_not_exists and name in old):
                     earlier[name] = None
         columns = {}
@@ -333,11 +334,11 @@ class _Walk:
                 columns[final] = origin
                 continue
             name = origin.name
-            previous = earlier.get(name.casefold(), name)
+            previous = earlier.get(folded(name), name)
             if previous is None:
                 columns[final] = Origin(None, origin.steps)
                 continue
-            was, became = old.get(previous.casefold()), new.get(name.casefold())
+            was, became = old.get(folded(previous)), new.get(folded(name))
             steps = origin.steps
             if was is not None and became is not None and not keeps_values(was, became):
                 steps = ((was, became, reason), *steps)
@@ -350,7 +351,7 @@ class _Walk:
         found = self._catalog.find(*key, place, before=before)
         if found is None or not isinstance(found.definition, TableDefinition):
             return {}
-        return {column.name.casefold(): column for column in found.definition.columns}
+        return {folded(column.name): column for column in found.definition.columns}
 
     def _other(self, statement: Statement) -> bool:
         """Go back over TRUNCATE, and over what is not understood, as far as it can be told what it is."""

@@ -30,6 +30,7 @@ from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.names import folded
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, escape_name, versions_among
 from millrace.ddl import Server
@@ -137,7 +138,7 @@ class Part:
     def of_rows(self, columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[Row]:
         """Give the part of a table's rows that the topic has."""
         shown = [index for index, column in enumerate(columns) if column.name not in self.hidden]
-        names = [column.name.casefold() for column in columns]
+        names = [folded(column.name) for column in columns]
         for row in rows:
             if self.selects is None or self.selects(dict(zip(names, map(_printed_again, row), strict=True))):
                 yield row if len(shown) == len(row) else tuple(row[index] for index in shown)

@@ -9,14 +9,14 @@ from typing import Final
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import FormatDescriptionEvent
-from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.header import FLAGS_OFFSET, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import classify
 from millrace.binlog.types import EventType
 from millrace.contract import SourcePosition
 from millrace.ddl import altered
 from millrace.mysql.packets import EventPiece
-from millrace.rowmapper.session import DEFINING, session_of, statement_text
+from millrace.rowmapper.session import DEFINING, is_on_temporary_table, session_of, statement_text
 from services.reader.statements import READ, may_define, read_statement
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
@@ -58,7 +58,9 @@ class Alterations:
     def _altered(self, piece: EventPiece) -> set[tuple[str, str]]:
         try:
             event = read_statement(piece, checksums=self._stream.has_checksums)
-            if classify(event.query).verb not in DEFINING:
+            statement = classify(event.query)
+            flags = int.from_bytes(piece.data[FLAGS_OFFSET : FLAGS_OFFSET + 2], "little")
+            if statement.verb not in DEFINING or is_on_temporary_table(statement, flags):
                 return set()
             text, whole = statement_text(event, event.query)
             session = replace(session_of(event, self._server_version), lower_case_names=self._any_case)

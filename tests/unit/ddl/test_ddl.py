@@ -505,3 +505,59 @@ def test_columns_of_a_versioned_table_come_before_those_of_its_period() -> None:
     assert definition.key == ("a", "row_end")
     assert [column.ordinal for column in definition.columns] == [0, 1, 2, 3]
     assert isinstance(definition.columns[0], ColumnDefinition)
+
+
+@pytest.mark.parametrize(
+    ("statements", "columns"),
+    [
+        (["CREATE TABLE t (`straße` INT, strasse INT)", "ALTER TABLE t DROP strasse"], "straße int"),
+        (["CREATE TABLE t (`É` INT, e INT)", "ALTER TABLE t DROP `é`"], "e int"),
+        (
+            ["CREATE TABLE t (i INT PRIMARY KEY)", "ALTER TABLE t DROP i, ADD i BIGINT"],
+            "i bigint NOT NULL KEY 0",
+        ),
+        (["CREATE TABLE t (t.a INT)", "ALTER TABLE t ADD d.t.b INT, DROP t.a"], "b int"),
+        (["CREATE TABLE t (vector VARBINARY(20), a INT DEFAULT -.25)"], "vector varbinary(20); a int"),
+        (
+            ["CREATE TABLE t (a DECIMAL(19.5), b LONG VARCHARACTER CHARSET latin1)"],
+            "a decimal(19,0); b mediumtext latin1",
+        ),
+        (["CREATE TABLE t (a INT) --\x7f'", "ALTER TABLE t ADD b INT --\x01`"], "a int; b int"),
+        (["CREATE TABLE t (a INT /* 99999 /* ' */ */)"], "a int"),
+        (
+            ["CREATE TABLE t (a INT)", "ALTER TABLE t DROP PRIMARY KEY, ADD b INT REMOVE PARTITIONING"],
+            "a int; b int",
+        ),
+        (
+            ["CREATE TABLE t (a INT, type INT, UNIQUE KEY type (type))"],
+            "a int; type int; UNIQUE type type(0)",
+        ),
+    ],
+)
+def test_as_servers_read_it(statements: list[str], columns: str) -> None:
+    tables = Tables()
+    tables["d", ""] = TableDefinition("d", "", (), charset="utf8mb4")
+    for statement in statements:
+        tables.run(statement, SESSION)
+    assert tables.brief("t") == f"[utf8mb4]; {columns}"
+
+
+def test_a_backslash_in_a_name_in_double_quotes() -> None:
+    tables = Tables()
+    tables["d", ""] = TableDefinition("d", "", (), charset="utf8mb4")
+    tables.run('CREATE TABLE t (id INT, "x\\" INT) # " int)', replace(SESSION, sql_mode=MODES["ANSI_QUOTES"]))
+    assert tables.brief("t") == "[utf8mb4]; id int; x\\ int"
+
+
+def test_a_statement_that_ended_with_an_error() -> None:
+    tables = Tables()
+    tables.run(ENUM, SESSION)
+    tables.run("ALTER TABLE t ADD b INT", replace(SESSION, failed=True))
+    assert isinstance(tables["d", "t"], Unknown)
+
+
+def test_like_a_table_that_may_be_temporary() -> None:
+    tables = Tables()
+    tables.run(ENUM, SESSION)
+    tables.run("CREATE TABLE u LIKE t", replace(SESSION, uses_temporary=True))
+    assert isinstance(tables["d", "u"], Unknown)
