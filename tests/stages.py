@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from millrace.avro.registry import SchemaLostError, UnknownSchemaError, same_schema
 from millrace.stage import Output, OutputRecord, Record
 
 Written = tuple[str, bytes | None, bytes | None, int, Any]
@@ -37,7 +38,18 @@ class Registry:
         return schema_id
 
     def schema(self, schema_id: int) -> Any:
+        if not 0 < schema_id <= len(self.schemas):
+            raise UnknownSchemaError(f"there is no schema {schema_id}")
         return self.schemas[schema_id - 1]
+
+    def confirm(self, subject: str, schema: Any, schema_id: int) -> None:
+        if schema_id > len(self.schemas):
+            self.register(subject, schema)
+        if schema_id > len(self.schemas) or not same_schema(self.schemas[schema_id - 1], schema):
+            raise SchemaLostError("the registry", subject, schema_id, "another schema")
+
+    def look(self) -> None:
+        pass
 
     def subject_schemas(self, subject: str) -> dict[int, Any]:
         return {schema_id: self.schema(schema_id) for schema_id in self.subjects.get(subject, ())}

@@ -12,6 +12,11 @@ followed, and nothing of an answer is used before it is known to be what was ask
     RegistryError               it cannot be reached, or answers nonsense: the service ends with code 5
     ├── UnknownSchemaError      it has no schema of that id
     └── SchemaRefusedError      it will not have this schema: the trouble of one table
+    SchemaLostError             it has lost a schema by which records were written: code 7
+
+What it has given an id may be lost: it is emptied, restored from an older copy, exchanged. Then others are
+given the same ids, and consumers read by them what ours wrote. So a schema is asked for under its id before
+records are written by it, and once a minute while they are.
 """
 
 import hashlib
@@ -19,7 +24,9 @@ import json
 import random
 import ssl
 import struct
+import threading
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http.client import InvalidURL
@@ -57,6 +64,9 @@ _LONGEST_ANSWER: Final = 4 << 20
 _LONGEST_SCHEMA: Final = _LONGEST_ANSWER // 2
 """Of ours, in UTF-8: an answer holds it with its quotation marks escaped."""
 _MOST_VERSIONS: Final = 10_000
+_LOOK_EVERY_S: Final = 60.0
+_MOST_LOOKED_AT: Final = 500
+"""Schemas that are asked for once a minute: the one with the highest id, and others in turn."""
 _HEADERS: Final = {
     "Accept": "application/vnd.schemaregistry.v1+json, application/json",
     "Accept-Encoding": "identity",
@@ -95,6 +105,19 @@ class SchemaRefusedError(RegistryError):
 
 class IncompatibleSchemaError(SchemaRefusedError):
     """The subject's compatibility level rules the schema out."""
+
+
+class SchemaLostError(UserError):
+    """A schema by which records were written is not kept under its id, and cannot be again: exit code 7."""
+
+    def __init__(self, where: str, subject: str, schema_id: int, found: str) -> None:
+        super().__init__(
+            f"{where} has {found} under the id {schema_id}, by which records of {subject} were written. "
+            "Was it emptied, restored from an older copy, or exchanged? Either restore it with all of its "
+            "schemas and start again, or stop decoder and row mapper: 'millrace reprocess' writes events "
+            "and rows again with the ids that it gives now",
+            ExitCode.DATA,
+        )
 
 
 def key_subject(topic: str) -> str:
@@ -152,6 +175,48 @@ class SchemaStore(ABC):
     @abstractmethod
     def subject_schemas(self, subject: str) -> dict[int, dict[str, Any]]:
         """Return every schema that is kept under ``subject``, by its id; empty where there is none."""
+
+    @abstractmethod
+    def confirm(self, subject: str, schema: Schema, schema_id: int) -> None:
+        """Make sure that ``schema_id``, of an earlier session, is that of ``schema``; keep it again if not.
+
+        Raises :class:`SchemaLostError` where that cannot be.
+        """
+
+    def look(self) -> None:
+        """Once a minute, in the background, make sure that schemas in use are still kept.
+
+        Raises :class:`SchemaLostError` once it was found that one is not. Costs nothing in between.
+        """
+        if self._lost is not None:
+            raise self._lost
+        now = time.monotonic()
+        if now < self._look_at or not self._in_use or (self._looking and self._looking.is_alive()):
+            return
+        self._look_at = now + _LOOK_EVERY_S
+        self._looking = threading.Thread(target=self._look, name="schemas", daemon=True)
+        self._looking.start()
+
+    _lost: "SchemaLostError | None" = None
+    _look_at = 0.0
+    _looking: threading.Thread | None = None
+
+    def _look(self) -> None:
+        try:
+            self.confirm_in_use()
+        except SchemaLostError as error:
+            self._lost = error
+        except UserError as error:
+            _log.warning("schemas cannot be looked up at the moment", reason=error.message)
+
+    @property
+    @abstractmethod
+    def _in_use(self) -> bool:
+        """Whether a schema was registered or confirmed."""
+
+    @abstractmethod
+    def confirm_in_use(self) -> None:
+        """Make sure of schemas in use as :meth:`confirm` does."""
 
     @abstractmethod
     def close(self) -> None:
@@ -213,6 +278,9 @@ class SchemaRegistry(SchemaStore):
         # By subject and SHA-256 of the schema, which is larger than all else that is kept of a table.
         self._ids: dict[tuple[str, bytes], int] = {}
         self._schemas: dict[int, dict[str, Any]] = {}
+        self._used: dict[int, tuple[str, bytes]] = {}
+        """Subject and compressed schema, by id."""
+        self._looked_at: list[int] = []
 
     def check(self) -> None:
         """Make sure that the registry answers and lets us in."""
@@ -229,15 +297,79 @@ class SchemaRegistry(SchemaStore):
         known = self._ids.get((subject, digest))
         if known is not None:
             return known
-        schema_id = self._ask(
+        schema_id = self._register(subject, data)
+        if not self._gives_back(schema_id, schema, wait_s=self._retry_s):
+            raise SchemaLostError(self._where, subject, schema_id, "another schema than was just registered")
+        self._ids[subject, digest] = schema_id
+        self._used[schema_id] = subject, zlib.compress(data)
+        return schema_id
+
+    def _register(self, subject: str, data: bytes) -> int:
+        return self._ask(
             f"schema of {subject}",
             f"/subjects/{quote(subject, safe='')}/versions",
             _id,
             post={"schemaType": "AVRO", "schema": data.decode()},
             of_the_schema=_OF_THE_SCHEMA,
         )
-        self._ids[subject, digest] = schema_id
-        return schema_id
+
+    @property
+    def _where(self) -> str:
+        return f"the schema registry at {self._place}"
+
+    def _gives_back(self, schema_id: int, schema: Schema, *, wait_s: float = 0.0) -> bool:
+        """Ask for the schema of an id, and compare; raises UnknownSchemaError where there is none.
+
+        One that was registered a moment ago may not have come to each server of a registry: ``wait_s``.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                text = self._ask(f"schema {schema_id}", f"/schemas/ids/{schema_id}", _text_in("schema"))
+                break
+            except UnknownSchemaError:
+                if time.monotonic() >= deadline or self._stop.wait(_FIRST_WAIT_S):
+                    raise
+        try:
+            return same_schema(_parsed(text), schema)
+        except ValueError:
+            return False
+
+    def confirm(self, subject: str, schema: Schema, schema_id: int) -> None:
+        """Make sure that ``schema_id``, of an earlier session, is that of ``schema``; register it if need be.
+
+        Raises :class:`SchemaLostError` where the id is another schema's, or registering gives another id.
+        """
+        data = schema_text(subject, schema)
+        if schema_id >= 0:
+            try:
+                kept = self._gives_back(schema_id, schema)
+            except UnknownSchemaError:
+                _log.warning("registering a schema again", subject=subject, schema_id=schema_id)
+                try:
+                    again = self._register(subject, data)
+                except SchemaRefusedError as error:
+                    raise SchemaLostError(self._where, subject, schema_id, "no schema") from error
+                if again != schema_id:
+                    raise SchemaLostError(self._where, subject, schema_id, "no schema") from None
+                kept = self._gives_back(schema_id, schema)
+            if not kept:
+                raise SchemaLostError(self._where, subject, schema_id, "another schema")
+        self._ids[subject, hashlib.sha256(data).digest()] = schema_id
+        self._used[schema_id] = subject, zlib.compress(data)
+
+    @property
+    def _in_use(self) -> bool:
+        return bool(self._used)
+
+    def confirm_in_use(self) -> None:
+        """Make sure of the schema with the highest id, the first that a copy lacks, and of others in turn."""
+        if not self._looked_at:
+            self._looked_at = sorted(self._used)
+        now, self._looked_at = self._looked_at[:_MOST_LOOKED_AT], self._looked_at[_MOST_LOOKED_AT:]
+        for schema_id in dict.fromkeys([max(self._used), *now]):
+            subject, data = self._used[schema_id]
+            self.confirm(subject, json.loads(zlib.decompress(data)), schema_id)
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Return the schema with the id ``schema_id``, as JSON gives it."""
@@ -379,6 +511,59 @@ class SchemaRegistry(SchemaStore):
             case ssl.SSLError():
                 hint = "is it https:// or http:// in MILLRACE_REGISTRY_URL?"
         return RegistryError(f"the schema registry at {self._place} does not answer ({reason}): {hint}")
+
+
+def full_name(schema: Any) -> str:
+    """Return the name of a record with its namespace; empty where a schema has none."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("name"), str):
+        return ""
+    name, namespace = schema["name"], schema.get("namespace")
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+_OF_NAMES: Final = frozenset({"record", "enum", "fixed", "error"})
+_NO_MATTER: Final = frozenset({"doc", "aliases", "default", "namespace"})
+"""Attributes of a schema that do not change how records are read by it."""
+
+
+def same_schema(one: Schema, other: Schema) -> bool:
+    """Tell whether records are read alike by two schemas, however these are written."""
+    return bool(_normal(one, "") == _normal(other, ""))
+
+
+def _normal(schema: Any, namespace: str) -> Any:
+    """Return a schema with full names and without what does not matter; logical types do."""
+    if isinstance(schema, list):
+        return [_normal(branch, namespace) for branch in schema]
+    if isinstance(schema, str):
+        return schema if schema in _PRIMITIVE or "." in schema or not namespace else f"{namespace}.{schema}"
+    if not isinstance(schema, dict):
+        raise ValueError(f"{_short(json.dumps(schema), 40)} is no schema")  # noqa: TRY004 - as above
+    found = {name: value for name, value in schema.items() if name not in _NO_MATTER}
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in _OF_NAMES:
+        name = str(schema.get("name"))
+        namespace = name.rpartition(".")[0] if "." in name else str(schema.get("namespace") or namespace)
+        found["name"] = name if "." in name or not namespace else f"{namespace}.{name}"
+        if "fields" in schema:
+            found["fields"] = [
+                {
+                    **{name: value for name, value in field.items() if name not in _NO_MATTER},
+                    "type": _normal(field.get("type"), namespace),
+                }
+                for field in schema["fields"]
+            ]
+        return found
+    found["type"] = _normal(kind, namespace)
+    for part in ("items", "values"):
+        if part in schema:
+            found[part] = _normal(schema[part], namespace)
+    return found["type"] if len(found) == 1 else found
+
+
+_PRIMITIVE: Final = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string", "array", "map"}
+)
 
 
 def _tls(settings: RegistrySettings) -> ssl.SSLContext:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from millrace import kernel
-from millrace.avro.registry import RegistryError, SchemaRegistry
+from millrace.avro.registry import RegistryError, SchemaLostError, SchemaRegistry
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import Topics
@@ -28,13 +28,13 @@ from millrace.doctor import (
 )
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
-from millrace.finding import Finding, Outcome, error, examine, ok, warning
+from millrace.finding import Finding, Outcome, error, examine, ok, unchecked, warning
 from millrace.installation import install_command
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.continuity import ContinuityGuard, snapshot_loss
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.inspect import look_at_cluster
-from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import decoded_state, read_state
 from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
@@ -127,6 +127,8 @@ def findings(sides: Sides) -> Iterator[Finding]:
         yield from _source(sides.kafka, sides.names)
     if sides.registry is not None:
         yield from _registry(sides.registry, sides.names)
+    if sides.registry is not None and sides.kafka is not None and sides.names is not None and topics:
+        yield Finding(_REGISTRY, "schemas", _written(sides.kafka, sides.registry, sides.names))
 
 
 def _kernel() -> Outcome:
@@ -290,6 +292,18 @@ def _losses(
 def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:
     stored = read_state(settings, source, "reader")
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
+
+
+def _written(kafka: KafkaSettings, registry: RegistrySettings, names: Topics) -> Outcome:
+    """Say whether the last record of each topic can be read by the schema that it names."""
+    try:
+        with open_schemas(kafka, registry, names.source) as schemas:
+            confirm_written(kafka, connect(kafka), schemas, names, rows=True)
+    except SchemaLostError as failure:
+        return error(failure.message, "see there")
+    except UserError as failure:
+        return unchecked(failure.message, "see there, then run this again")
+    return ok("the last record of each topic names a schema by which it can be read")
 
 
 def _registry(settings: RegistrySettings, names: Topics | None) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, Protocol
 
 from confluent_kafka.admin import AdminClient
 
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import InputRecord, ReaderState, S, stored_state
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError
 from millrace.kafka.errors import BrokerError
@@ -226,14 +227,15 @@ class Committer(Generic[S]):
         reader: InputReader | None = None,
         companion: Companion | None = None,
         joins: "Committer[Any] | None" = None,
+        schemas: SchemaStore | None = None,
         table_id: Callable[[str], str | None] = lambda _: None,
         written: Callable[[Output], Output] = lambda output: output,
     ) -> None:
         """Commit for a stage that stands where ``state`` says.
 
         One that ``joins`` another shares its producer: a commit of either writes the states of both, that of
-        the first one first. ``table_id`` gives the id that a topic of a table should have, ``written`` what
-        is sent in place of an output.
+        the first one first. ``schemas`` keeps those of the output. ``table_id`` gives the id that a topic of
+        a table should have, ``written`` what is sent in place of an output.
         """
         self._together: list[Committer[Any]] = [] if joins is None else joins._together
         self._together.append(self)
@@ -245,6 +247,7 @@ class Committer(Generic[S]):
         self._stop = stop
         self._health = health
         self._reader = reader
+        self._schemas = schemas
         self._companion = companion
         self._settled: S | None = state
         self._committed: S | None = state
@@ -317,6 +320,7 @@ class Committer(Generic[S]):
         ended. Where a broker was lost it waits nevertheless: topics are compared before more is written.
         """
         wait = wait or self._producer.warned
+        self._look_at_schemas()
         with self.explained():
             self._producer.finish(self._wonder)
         value, *others = values = [committer._next() for committer in self._together]
@@ -335,6 +339,11 @@ class Committer(Generic[S]):
             committer._committed = committer._settled
         if wait:
             ended()
+
+    def _look_at_schemas(self) -> None:
+        for committer in self._together:
+            if committer._schemas is not None:
+                committer._schemas.look()
 
     def wait_to_begin(self) -> None:
         """Wait until the next transaction can begin: what comes meanwhile is in it."""
@@ -397,7 +406,8 @@ class Committer(Generic[S]):
         return _explained([committer._guard for committer in self._together], self._producer)
 
     def idle(self) -> None:
-        """Take note that nothing comes: look after the topics."""
+        """Take note that nothing comes: look after the topics and schemas."""
+        self._look_at_schemas()
         try:
             self._check_again(_CHECK_S)
         except BrokerError as error:

@@ -16,28 +16,35 @@ import threading
 import zlib
 from typing import Any, Final
 
+import fastavro
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from millrace.avro.foreign import check_schema
+from millrace.avro.records import read_record
 from millrace.avro.registry import (
     RegistryError,
+    SchemaLostError,
     SchemaRefusedError,
     SchemaRegistry,
     SchemaStore,
     UnknownSchemaError,
+    full_name,
     schema_text,
+    split_wire_format,
+    value_subject,
 )
-from millrace.avro.schemas import Schema
-from millrace.contract import Topics
+from millrace.avro.schemas import NAMESPACE, Schema
+from millrace.contract import HEADER_CHUNK, Topics, is_of_rows
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, client_config
 from millrace.kafka.errors import BrokerError, translated
-from millrace.kafka.read import read_topic
-from millrace.kafka.state import newest_offset
+from millrace.kafka.read import read_topic, source_topics
+from millrace.kafka.state import held_range, last_record, last_records
 from millrace.kafka.topics import ensure_topics, topic_ids
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
+from millrace.stage import Record
 
 _LOG = get_logger(__name__)
 _SUBJECT: Final = "subject"
@@ -57,6 +64,66 @@ def open_schemas(
     if registry.url is not None:
         return SchemaRegistry(registry, stop=stop)
     return SchemaTopic(kafka, source, topics or TopicsSettings.model_validate({}))
+
+
+def confirm_written(
+    kafka: KafkaSettings,
+    admin: client.AdminClient,
+    schemas: SchemaStore,
+    names: Topics,
+    *,
+    rows: bool = False,
+) -> None:
+    """Make sure that the last records of decoder and row mapper can be read by the schemas that they name.
+
+    Those of tables are looked at with ``rows``. Raises :class:`SchemaLostError`.
+    """
+    topics = {
+        names.events: "BinlogEvent",
+        names.transactions: "Transaction",
+        names.ddl: "Ddl",
+        names.deadletter: "DeadLetter",
+    }
+    found = source_topics(admin, names.source)
+    there = {name: count for name, count in found.items() if name in topics or (rows and is_of_rows(name))}
+    for (topic, _), record in last_records(kafka, there, _is_first, undecided=False).items():
+        try:
+            schema_id, data = split_wire_format(record.value or b"")
+        except ValueError:
+            continue  # JSON
+        subject = value_subject(topic)
+        try:
+            schema = schemas.schema(schema_id)
+        except UnknownSchemaError as error:
+            if isinstance(schemas, SchemaTopic) == (schema_id >= 0):
+                raise  # the setting is wrong
+            raise SchemaLostError(_place_of(schemas), subject, schema_id, "no schema") from error
+        if not _is_of(
+            schema, topics.get(topic, ""), data, whole=HEADER_CHUNK not in dict(record.headers or ())
+        ):
+            raise SchemaLostError(_place_of(schemas), subject, schema_id, "another schema")
+
+
+def _place_of(schemas: SchemaStore) -> str:
+    return "the topic of schemas" if isinstance(schemas, SchemaTopic) else "the schema registry"
+
+
+def _is_of(schema: dict[str, Any], name: str, data: bytes, *, whole: bool) -> bool:
+    """Tell whether a schema is an earlier one of that name, by which ``data`` can be read."""
+    if name and full_name(schema) != f"{NAMESPACE}.{name}":
+        return False
+    try:
+        if whole:
+            read_record(data, fastavro.parse_schema(schema))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_first(record: Record) -> bool:
+    """Tell whether a record, or the first of its chunks, begins with the id of a schema."""
+    chunk = dict(record.headers or ()).get(HEADER_CHUNK, b"0/1")
+    return record.value is not None and chunk.startswith(b"0/")
 
 
 def schema_number(text: bytes) -> int:
@@ -83,6 +150,9 @@ class SchemaTopic(SchemaStore):
         self._read: dict[int, tuple[str, bytes]] = {}
         self._next = 0
         self._schemas: dict[int, dict[str, Any]] = {}
+        self._used: dict[int, tuple[str, bytes]] = {}
+        """As ``_read``, of schemas by which records are written."""
+        self._topic_is: tuple[str, int, int] | None = None
 
     def check(self) -> None:
         """Do nothing: Kafka answers, or nothing is at work."""
@@ -94,7 +164,53 @@ class SchemaTopic(SchemaStore):
         if number not in self._written:
             self._write(subject, text)
             self._written.add(number)
+            self._used[number] = subject, zlib.compress(text)
         return number
+
+    def confirm(self, subject: str, schema: Schema, schema_id: int) -> None:
+        """Make sure that the schema of a number is in the topic; write it again if it is not."""
+        text = schema_text(subject, schema)
+        number = schema_number(text)
+        if schema_id >= 0 or schema_id != number:
+            self.register(subject, schema)
+            return
+        with self._lock:
+            if number not in self._read and self._topics.avro in topic_ids(
+                admin_client(self._kafka), [self._topics.avro]
+            ):
+                self._read_on()
+        if number in self._read:
+            self._used[number] = subject, zlib.compress(text)
+        else:
+            _LOG.warning("writing a schema again", subject=subject, topic=self._topics.avro)
+            self.register(subject, schema)
+
+    @property
+    def _in_use(self) -> bool:
+        return bool(self._used)
+
+    def confirm_in_use(self) -> None:
+        """Read the topic again where it was made anew or has lost records, and write what it lacks."""
+        topic = self._topics.avro
+        found = topic_ids(admin_client(self._kafka), [topic]).get(topic)
+        held = range(0) if found is None else held_range(self._kafka, topic)
+        before, self._topic_is = self._topic_is, (found or "", held.start, held.stop)
+        if before is None or (before[:2] == self._topic_is[:2] and before[2] <= held.stop):
+            return
+        with self._lock:
+            self._read, self._next = {}, 0
+            if found is None:
+                self._producer = None
+            else:
+                self._read_on()
+        lost = [number for number in self._used if number not in self._read]
+        if lost:
+            _LOG.warning(
+                "the topic of schemas has lost some: they are written again", topic=topic, lost=len(lost)
+            )
+        for number in lost:
+            subject, text = self._used[number]
+            self._write(subject, zlib.decompress(text))
 
     def _write(self, subject: str, text: bytes) -> None:
         with self._lock:
@@ -131,7 +247,8 @@ class SchemaTopic(SchemaStore):
         topics, admin = self._topics, admin_client(self._kafka)
         known = topic_ids(admin, [topics.avro, topics.events])
         if topics.avro not in known:
-            if topics.events in known and newest_offset(self._kafka, topics.events):
+            last = last_record(self._kafka, topics.events, _is_first) if topics.events in known else None
+            if last is not None and (last.value or b"")[:1] == b"\0":
                 problem = (
                     f"MILLRACE_REGISTRY_URL is missing: the records of {topics.events} were written with a "
                     "schema registry. To do without one, have 'millrace reprocess' write them again"

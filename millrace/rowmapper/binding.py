@@ -246,6 +246,7 @@ class Binder:
         ensure_topics: Callable[[Mapping[str, str | None]], Callable[[], TopicInfos]],
         register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
         schema: Callable[[int], dict[str, Any]],
+        confirm: Callable[[Sequence[tuple[str, dict[str, Any], int]]], None] = lambda _: None,
         read_catalog: Callable[[], Iterable[CatalogEntry]],
         catalog_grew: Callable[[bool], bool],
         known: Iterable[TableTopic] = (),
@@ -266,6 +267,7 @@ class Binder:
         self._ensure_topics = ensure_topics
         self._register = register
         self._schema = schema
+        self._confirm = confirm
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self.json_format = json_format
@@ -616,6 +618,7 @@ class Binder:
     ) -> dict[Content, tuple[int | BinlogError | None, int | BinlogError]]:
         """Have schemas registered that are not known to be; give the ids of key and value."""
         asked: list[tuple[str, dict[str, Any]]] = []
+        known_ids: list[tuple[str, dict[str, Any], int]] = []
         places: list[tuple[Content, int]] = []
         ids: dict[Content, list[int | BinlogError | None]] = {}
         for content, one in resolved.items():
@@ -627,13 +630,18 @@ class Binder:
             ):
                 if not fingerprint:
                     continue  # a table without a key
+                schema = one.schemas.envelope if at else one.schemas.key
+                assert schema is not None
                 if known is not None and (known.key_fingerprint, known.value_fingerprint)[at] == fingerprint:
-                    ids[content][at] = (known.key_schema, known.value_schema)[at]
+                    schema_id = (known.key_schema, known.value_schema)[at]
+                    assert schema_id is not None
+                    ids[content][at] = schema_id
+                    known_ids.append((subject, schema, schema_id))
                 else:
-                    schema = one.schemas.envelope if at else one.schemas.key
-                    assert schema is not None
                     asked.append((subject, schema))
                     places.append((content, at))
+        if known_ids:
+            self._confirm(known_ids)
         for (content, at), outcome in zip(places, self._register(asked) if asked else (), strict=True):
             ids[content][at] = outcome
         return {content: (key, value) for content, (key, value) in ids.items()}  # type: ignore[misc]  # a value has one

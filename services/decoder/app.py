@@ -16,7 +16,7 @@ from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.topics import TopicInfo
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
@@ -52,10 +52,17 @@ def run(service: Service[DecoderSettings]) -> None:
     ):
         # Before anybody is fenced: the registry must answer.
         written_by = serializers(registry, topics)
+        confirm_written(settings.kafka, admin, registry, topics)
         started = take_over(settings, producer, admin, "decoder", DecoderState, stop=service.stop)
         state, skip_to = begin(reader, started.state, skip_gap=settings.skip_gap)
         committer = Committer(
-            producer, started.guard, state, stop=service.stop, health=service.health, reader=reader
+            producer,
+            started.guard,
+            state,
+            stop=service.stop,
+            health=service.health,
+            reader=reader,
+            schemas=registry,
         )
 
         def read_again(start: int, stop: int) -> Generator[bytes, None, None]:

@@ -22,9 +22,10 @@ from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import (
     IncompatibleSchemaError,
-    RegistryError,
+    SchemaLostError,
     SchemaRefusedError,
     SchemaStore,
+    UnknownSchemaError,
 )
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
@@ -43,7 +44,7 @@ from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
-from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import oldest_offset, state_key
 from millrace.kafka.topics import TopicInfo, TopicRefusedError, ensure_table_topics
 from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError, TopicInfos
@@ -177,6 +178,7 @@ def assembled(
     ):
         # Before anybody is fenced: the registry must answer.
         serializers(registry, topics)
+        confirm_written(settings.kafka, admin, registry, topics)
         started = take_over(
             settings, producer, admin, "rowmapper", RowMapperState, stop=service.stop, again=bool(refused)
         )
@@ -197,6 +199,7 @@ def assembled(
             stop=service.stop,
             health=service.health,
             reader=reader,
+            schemas=registry,
             companion=publisher.known,
             table_id=publisher.binder.topic_id,
             written=publisher.binder.written,
@@ -306,7 +309,8 @@ def _binder(
         ports.settings,
         ensure_topics=ports.ensure_topics,
         register=ports.register,
-        schema=ports.registry.schema,
+        confirm=ports.confirm,
+        schema=ports.schema,
         read_catalog=catalog.read,
         catalog_grew=catalog.grew,
         known=known,
@@ -425,6 +429,18 @@ class Ports:
 
         return [self._wait(future) for future in [self.pool.submit(register, *schema) for schema in schemas]]
 
+    def confirm(self, known: Sequence[tuple[str, dict[str, Any], int]]) -> None:
+        """Make sure that ids of an earlier session are those of these schemas, several at a time."""
+        for future in [self.pool.submit(self.registry.confirm, *each) for each in known]:
+            self._wait(future)
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        """Ask for a schema by which rows were written; raises SchemaLostError where it is lost."""
+        try:
+            return self.registry.schema(schema_id)
+        except UnknownSchemaError as error:
+            raise SchemaLostError("the registry", "a table", schema_id, "no schema") from error
+
     def _wait(self, future: "Future[Any]") -> Any:
         while not wait([future], _TICK_S).done:
             self.tick()
@@ -451,10 +467,7 @@ class Ports:
                         _LOG.warning(
                             "the state of a table's topic cannot be read", key=repr(key), reason=str(error)
                         )
-        found = list(known.values())
-        if not self._still_registered(found):
-            found = [_without_schemas(topic) for topic in found]
-        return found, merged
+        return list(known.values()), merged
 
     def history(self, catalog: Catalog | None = None, before: SourcePosition | None = None) -> Catalog:
         """Read what statements made of definitions so far, into ``catalog`` where one is given.
@@ -475,18 +488,6 @@ class Ports:
                         ExitCode.DATA,
                     ) from error
         return catalog
-
-    def _still_registered(self, known: Sequence[TableTopic]) -> bool:
-        """Tell whether the registry still has the schemas that were registered; it may have lost them."""
-        if not known:
-            return True
-        latest = max(known, key=lambda topic: topic.value_schema)
-        try:
-            self.registry.schema(latest.value_schema)
-        except RegistryError as error:
-            _LOG.warning("registering schemas again", reason=error.message)
-            return False
-        return True
 
     def now_us(self) -> int:
         """Give the present time, in microseconds since 1970."""
@@ -548,10 +549,6 @@ class Ports:
     def _again(self) -> Rereader:
         group = f"millrace-rowmapper-{self.settings.source}"
         return self.leave.enter_context(Rereader(self.settings.kafka, self.topics.events, group))
-
-
-def _without_schemas(topic: TableTopic) -> TableTopic:
-    return replace(topic, key_schema=None, key_fingerprint="", value_schema=0, value_fingerprint="")
 
 
 class _CatalogTopic:

@@ -27,7 +27,7 @@ from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.pause import wait_while_paused
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError
-from millrace.kafka.schema_topic import open_schemas
+from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import last_record
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.errors import StopRequestedError
@@ -112,6 +112,7 @@ def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _A
             try:
                 rowmapper_app.serializers(registry, topics)
                 written_by = decoder_app.serializers(registry, topics)
+                confirm_written(settings.kafka, admin, registry, topics)
             except RegistryError as error:
                 # Before anybody is fenced: the registry must answer, unless it did for this source before.
                 if committed_state(settings, admin, "decoder", DecoderState) is None:
@@ -274,7 +275,9 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
     ):
         reading = reader_app.make_stage(settings, parts.reader, metrics)
         state, skip_to = decoder_app.begin(raw, parts.decoder.state, skip_gap=settings.skip_gap)
-        decoder: Committer[Any] = commit_by(parts.decoder.guard, state, reader=raw, joins=reader)
+        decoder: Committer[Any] = commit_by(
+            parts.decoder.guard, state, reader=raw, joins=reader, schemas=parts.registry
+        )
         decoding = decoder_app.make_stage(
             topics, parts.decoder.infos, parts.written_by, state, read_again, skip_to=skip_to
         )

@@ -442,7 +442,15 @@ def test_threads_share_a_registry() -> None:
         def do_POST(self) -> None:
             posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             time.sleep(0.01)
-            body = json.dumps({"id": len(json.loads(posted["schema"])["fields"])}).encode()
+            schema_id = len(json.loads(posted["schema"])["fields"])
+            schemas[schema_id] = posted["schema"]
+            self._answer({"id": schema_id})
+
+        def do_GET(self) -> None:
+            self._answer({"schema": schemas[int(self.path.rpartition("/")[2])]})
+
+        def _answer(self, content: Any) -> None:
+            body = json.dumps(content).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -450,6 +458,8 @@ def test_threads_share_a_registry() -> None:
 
         def log_message(self, *_: object) -> None:
             pass
+
+    schemas: dict[int, str] = {}
 
     def register(count: int) -> int:
         fields = [{"name": f"f{number}", "type": "int"} for number in range(count)]

@@ -515,6 +515,45 @@ class Faults(RuleBasedStateMachine):
             file.write_bytes(data)
         assert refused.value.exit_code is ExitCode.DATA
 
+    @rule(
+        name=st.sampled_from(PROCESSES[1:]),
+        call=st.integers(20, 200),
+        count=st.integers(1, 4),
+        foreign=st.booleans(),
+    )
+    def forget_schemas(self, name: str, call: int, count: int, foreign: bool) -> None:
+        """The registry loses its newest schemas after a crash, and gives their ids to others.
+
+        What a service then writes is read by the schema that it was written by; or it stops.
+        """
+        if self._lost:
+            return
+        world = self.world.copy()
+        world.registry, world._read = copy.deepcopy(self.world.registry), {}
+        world.broker.at_call(call, crash)
+        with suppress(Crash, UserError):
+            world.run("run")
+        world.broker.forget_event()
+        schemas = world.registry.schemas
+        del schemas[-count:]
+        if foreign:
+            schemas += [{"type": "record", "name": f"Foreign{at}", "fields": []} for at in range(count)]
+
+        def entries(topic: str, service: str | None) -> list[Any]:
+            records = world.broker.records(topic)
+            return [one for one in records if service is None or is_dead_letter_of(service, one.value)]
+
+        before = {at: len(entries(*at)) for at in IN_ORDER}
+        try:
+            world.run(name)
+        except UserError as error:
+            # Fenced where it has waited for what the crashed one had open.
+            assert error.exit_code in {ExitCode.DATA, ExitCode.FENCED}  # noqa: PT017
+        for (topic, service), known in before.items():
+            written = [world._readable(topic, entry) for entry in entries(topic, service)[known:]]
+            expected = self.reference.written(topic, service)[known:]
+            assert written == expected[: len(written)], (topic, service)
+
     @precondition(lambda self: self._lost)
     @rule()
     def repair(self) -> None:

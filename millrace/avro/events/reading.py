@@ -13,8 +13,8 @@ from millrace import kernel
 from millrace.avro.events.schema import HEAD, SCHEMA_NAME, HeadField, by_kind, event_classes
 from millrace.avro.events.writing import ESCAPE, RECURRING_SIZE
 from millrace.avro.plans import field_kinds
-from millrace.avro.registry import SchemaStore, prefix_size, split_wire_format
-from millrace.avro.schemas import load_schema, parsed_schema
+from millrace.avro.registry import SchemaStore, UnknownSchemaError, full_name, prefix_size, split_wire_format
+from millrace.avro.schemas import NAMESPACE, load_schema, parsed_schema
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields
 from millrace.binlog.errors import InvalidValueError, TruncatedError
 from millrace.binlog.event_codec import BinlogEvent
@@ -22,6 +22,9 @@ from millrace.binlog.fields import FieldType
 from millrace.binlog.header import EventHeader
 from millrace.binlog.transaction import TransactionEnd
 from millrace.binlog.types import EventType
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.text import printable
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 _ESCAPED: Final = re.compile(f"{ESCAPE}(.)", re.DOTALL)
@@ -303,7 +306,7 @@ class EventDeserializer:
             return self._read(value, 0)
         if prefix not in self._writers:
             schema_id, _ = split_wire_format(value)
-            self._writers[prefix] = self._other_schema(self._registry.schema(schema_id))
+            self._writers[prefix] = self._other_schema(self._schema(schema_id))
         writer = self._writers[prefix]
         if writer is None:
             self._ours = prefix
@@ -320,7 +323,7 @@ class EventDeserializer:
         if self._registry is not None:
             schema_id, body = split_wire_format(value)
             offset = len(value) - len(body)
-            if self._other_schema(self._registry.schema(schema_id)) is not None:
+            if self._other_schema(self._schema(schema_id)) is not None:
                 return None
         record = EventRecord(value, offset)
         try:
@@ -329,8 +332,26 @@ class EventDeserializer:
             return None  # more than that field is missing
         return None if field is None else (record, *field)
 
+    def _schema(self, schema_id: int) -> dict[str, Any]:
+        """Ask for the schema of events; raises UserError where it is lost."""
+        assert self._registry is not None
+        try:
+            return self._registry.schema(schema_id)
+        except UnknownSchemaError as error:
+            raise UserError(
+                f"{error.message}: events were written by it. 'millrace reprocess' writes them again",
+                ExitCode.DATA,
+            ) from error
+
     def _other_schema(self, schema: dict[str, Any]) -> Any:
         """Parse a schema once for all of its records; None if it is ours."""
+        name = full_name(schema)
+        if name != f"{NAMESPACE}.{SCHEMA_NAME}":
+            raise UserError(
+                f"the schema that an event names is {printable(name)}, not {NAMESPACE}.{SCHEMA_NAME}: the "
+                "registry has given its id to another one. 'millrace reprocess' writes the events again",
+                ExitCode.DATA,
+            )
         return None if _canonical_form(schema) == _our_form() else fastavro.parse_schema(schema)
 
     def _other_version(self, value: bytes, writer: Any) -> EventRecord:

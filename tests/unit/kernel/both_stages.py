@@ -87,6 +87,9 @@ class _Registry:
     def schema(self, schema_id: int) -> Any:
         return self._schemas[schema_id]
 
+    def confirm(self, subject: str, schema: dict[str, Any], schema_id: int) -> None:
+        assert self.register(subject, schema) == schema_id
+
 
 def start(world: World, *, compiled: bool, part: str = "whole", blocks: bool = False) -> Any:
     """Start a stage; of a transaction that is not taken whole the events are held, or read a second time.

@@ -117,6 +117,10 @@ class WorldPorts(Ports):
     def register(self, schemas):
         return self.world.register(schemas)
 
+    def confirm(self, known):
+        for each in known:
+            self.world.registry.confirm(*each)
+
     def read(self, topic, start=0):
         written = self.world.ledger.topics.get(topic, ())
         if topic == self.topics.catalog:
