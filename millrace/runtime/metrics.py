@@ -8,8 +8,6 @@ client that sends nonsense or leaves early is not worth a line.
 """
 
 import contextlib
-import itertools
-import selectors
 import socket
 import socketserver
 import sys
@@ -18,9 +16,8 @@ import time
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from ipaddress import IPv4Address
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 from prometheus_client import (
     CollectorRegistry,
@@ -41,10 +38,6 @@ from millrace.runtime.logging import get_logger
 
 _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
-"""Requests that are answered at once."""
-_MOST_WAITING: Final = 256
-"""Connections that have not sent a whole head yet."""
-_LARGEST_HEAD: Final = 1 << 17
 
 
 MISSING: Final = frozenset(
@@ -109,11 +102,7 @@ def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Gives each request a thread once all of its head has come, and hangs up on connections that last.
-
-    A connection that has sent less costs a socket and a buffer: a probe, which sends its request at once, is
-    answered whatever the others do.
-    """
+    """Gives each connection a thread, and hangs up on those that last: probes are answered meanwhile."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -121,9 +110,6 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float] = {}  # the oldest first, with the time of its beginning
-        self._heads: dict[socket.socket, bytearray] = {}  # of those that wait, the oldest first
-        self._selector = selectors.DefaultSelector()
-        self._over = threading.Event()
         if host == "*":
             host = "::" if socket.has_dualstack_ipv6() else str(IPv4Address(0))
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -137,78 +123,18 @@ class _Server(ThreadingHTTPServer):
         # That of http.server would look up the host's name.
         socketserver.TCPServer.server_bind(self)
 
-    def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Answer until :meth:`shutdown`."""
-        self._selector.register(self.socket, selectors.EVENT_READ)
-        while not self._over.is_set():
-            for key, _ in self._selector.select(poll_interval):
-                if key.fileobj is self.socket:
-                    self._accept()
-                else:
-                    self._read(cast("socket.socket", key.fileobj))
-            self.service_actions()
-        for waiting in [*self._heads]:
-            self._close(waiting)
-        self._selector.close()
-
-    def shutdown(self) -> None:
-        """Have :meth:`serve_forever` return."""
-        self._over.set()
-
-    def _accept(self) -> None:
-        try:
-            request, _ = self.socket.accept()
-        except OSError:
-            return
-        request.setblocking(False)
-        self._heads[request] = bytearray()
-        self._selector.register(request, selectors.EVENT_READ)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection on a thread of its own; where there are too many, the oldest have to go."""
         with self._lock:
             self._open[request] = time.monotonic()
-        if len(self._heads) > _MOST_WAITING:
-            self._close(next(iter(self._heads)))
-        self._read(request)
-
-    def _read(self, request: socket.socket) -> None:
-        """Read what has come of a request; answer it where its head is complete, or too large."""
-        head = self._heads.get(request)
-        if head is None:
-            return
-        try:
-            data = request.recv(_LARGEST_HEAD)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._close(request)
-            return
-        head += data
-        if len(head) >= _LARGEST_HEAD or b"\r\n\r\n" in head or b"\n\n" in head:
-            self._leave(request)
-            request.setblocking(True)
-            with self._lock:
-                answered = [one for one in self._open if one not in self._heads]
-                self._hang_up(answered[:-_MOST_CONNECTIONS])
-            self.process_request(request, bytes(head))
-
-    def _leave(self, request: socket.socket) -> None:
-        del self._heads[request]
-        self._selector.unregister(request)
-
-    def _close(self, request: socket.socket) -> None:
-        self._leave(request)
-        self.shutdown_request(request)
+            self._hang_up(list(self._open)[:-_MOST_CONNECTIONS])
+        super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Hang up on connections that have lasted too long; called twice a second, or more often."""
+        """Hang up on connections that have lasted too long; called twice a second."""
         since = time.monotonic() - _TIME_LIMIT_S
         with self._lock:
-            old = list(itertools.takewhile(lambda one: self._open[one] < since, self._open))
-            self._hang_up([request for request in old if request not in self._heads])
-        for request in old:
-            if request in self._heads:
-                self._close(request)
+            self._hang_up([request for request, begun in self._open.items() if begun < since])
 
     def _hang_up(self, requests: list[socket.socket]) -> None:
         """Wake the threads that wait for these connections; each closes its own."""
@@ -236,11 +162,6 @@ class HttpServer:
 
         class Handler(BaseHTTPRequestHandler):
             server_version = "millrace"
-
-            def setup(self) -> None:
-                super().setup()
-                self.rfile = BytesIO(cast("bytes", self.client_address))  # the head, which has been read
-
             sys_version = ""
             default_request_version = "HTTP/1.0"
 

@@ -127,29 +127,6 @@ def test_many_connections_do_not_keep_a_probe_out(server: HttpServer) -> None:
         assert len([name for name in names if "process_request_thread" in name]) <= 100
 
 
-def test_a_stream_of_halves_does_not_keep_a_probe_out(server: HttpServer) -> None:
-    """They come faster than threads can answer: a probe must not go with the oldest of them."""
-    over = threading.Event()
-
-    def send_halves() -> None:
-        with ExitStack() as stack:
-            while not over.is_set():
-                stack.enter_context(connected(server)).sendall(b"GET /healthz HTTP/1.1\r\n")
-                if len(stack._exit_callbacks) > 300:  # type: ignore[attr-defined]
-                    stack.close()
-
-    threads = [threading.Thread(target=send_halves) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        answers = [asked(server, PROBE) for _ in range(50)]
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert [answer.partition("\r\n")[0] for answer in answers] == ["HTTP/1.0 200 OK"] * 50
-
-
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
