@@ -7,14 +7,12 @@ expressions or column definitions. Grammar: the "SQL Statements" chapters of bot
 
 import functools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millrace.binlog.fields import decode_text, encode_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["TRANSACTION_CONTROL", "Statement", "StatementKind", "TableName", "classify", "xid_text"]
 
@@ -73,8 +71,8 @@ class Statement:
     what it is about (``TABLE``, ``DATABASE``, ``INDEX``, ``VIEW``, …), ``database`` the database of a DDL on
     databases, ``tables`` the tables whose definition it makes, changes or drops, in order, ``renames`` pairs
     of old and new name, ``source`` the table of CREATE TABLE … LIKE. An ALTER that renames names both.
-    ``changes`` is for DML: the tables whose rows it may change by its text, joined ones included; triggers
-    and functions may change others.
+    ``changes`` are the tables whose rows it changes by its text, for DML and CREATE TABLE … SELECT; triggers,
+    functions and foreign keys may change others. DML whose text names none, such as ``SELECT f()``, has none.
     """
 
     kind: StatementKind
@@ -130,7 +128,7 @@ class _Tokens:
         self.advance()
 
     @staticmethod
-    def _significant(text: str) -> "Iterator[re.Match[str]]":
+    def _significant(text: str) -> Iterator[re.Match[str]]:
         pattern = _TOKEN if len(text) <= _LONG else _TOKEN_OF_LONG
         return (match for match in pattern.finditer(text) if match.lastgroup != "skip")
 
@@ -202,9 +200,20 @@ _ROUTINES = ("VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE")
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "SELECT", "CALL", "DO", "VALUES", "TABLE"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
 _DML_MODIFIERS = frozenset(
-    {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "INTO", "FROM", "TABLE"}
+    {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "IGNORE", "INTO", "TABLE"}
+)
+_DELETE_MODIFIERS = _DML_MODIFIERS | {"QUICK", "HISTORY"}
+_QUERY = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
+_NO_ALIAS = frozenset(
+    {
+        *("JOIN", "INNER", "LEFT", "RIGHT", "CROSS", "NATURAL", "STRAIGHT_JOIN", "ON", "USING", "USE"),
+        *("FORCE", "IGNORE", "SET", "WHERE", "ORDER", "LIMIT", "RETURNING", "FOR", ",", ")", "(", ";"),
+    }
 )
 _AFTER_REFERENCES = frozenset({"SET", "WHERE", "ORDER", "LIMIT", "RETURNING", ";"})
+_JOINING = frozenset({"UPDATE", "DELETE"})
+"""Which rows they change may be said far behind their beginning."""
+
 _DDL = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
 _ACCOUNT = frozenset({"GRANT", "REVOKE"})
 
@@ -219,7 +228,7 @@ def classify(sql: bytes | str) -> Statement:
     if len(sql) > _HEAD:
         head = sql[:_HEAD]
         statement = _classify(decode_text(head) if isinstance(head, bytes) else head)
-        if statement.kind is StatementKind.DML:
+        if statement.kind is StatementKind.DML and statement.verb not in _JOINING:
             return statement
     return _classify(decode_text(sql) if isinstance(sql, bytes) else sql)
 
@@ -236,10 +245,13 @@ def _classify(text: str) -> Statement:
     if tokens.word == "SET":
         tokens = _behind_set_statement(tokens)
     verb = tokens.word if tokens.token is not None and tokens.token.lastgroup == "word" else ""
+    expressions: frozenset[str] = frozenset()
+    if verb == "ANALYZE":
+        verb = _behind_analyze(tokens) or verb
     if verb == "WITH":
-        verb = _verb_behind_with(tokens)
+        verb, expressions = _behind_with(tokens)
     if verb in _DML:
-        return Statement(StatementKind.DML, verb, changes=_changes(tokens, verb))
+        return Statement(StatementKind.DML, verb, changes=_changes(tokens, verb, expressions))
     control = _CONTROL.get(verb)
     if control is not None:
         tokens.advance()
@@ -263,50 +275,164 @@ def _behind_set_statement(tokens: _Tokens) -> _Tokens:
     return ahead
 
 
-def _verb_behind_with(tokens: _Tokens) -> str:
-    """Find the statement that common table expressions belong to: the first verb outside parentheses."""
-    depth = 0
+def _behind_analyze(tokens: _Tokens) -> str | None:
+    """Step to the statement that MariaDB's ANALYZE executes; None where it is another ANALYZE."""
+    tokens.advance()
+    if tokens.accept("FORMAT"):
+        tokens.accept("=")
+        tokens.advance()
+    return tokens.word if tokens.word in _CHANGING | {"WITH", "SELECT"} else None
+
+
+def _behind_with(tokens: _Tokens) -> tuple[str, frozenset[str]]:
+    """Step to the statement that common table expressions belong to; return its verb, and their names."""
+    depth, names, is_name = 0, set(), True
+    tokens.advance()
+    tokens.accept("RECURSIVE")
     while tokens.token is not None:
         if tokens.word == "(":
             depth += 1
         elif tokens.word == ")":
             depth -= 1
         elif depth == 0 and tokens.word in {"SELECT", "UPDATE", "DELETE", "INSERT", "REPLACE"}:
-            return tokens.word
+            return tokens.word, frozenset(names)
+        elif depth == 0 and is_name:
+            names.add((tokens.identifier() or "").casefold())
+            is_name = False
+            continue
+        is_name = depth == 0 and tokens.word == ","
         tokens.advance()
-    return "SELECT"
+    return "SELECT", frozenset(names)
 
 
-def _changes(tokens: _Tokens, verb: str) -> tuple[TableName, ...]:
-    """Name the tables whose rows a statement may change, which ``tokens`` stands at the verb of."""
+def _changes(tokens: _Tokens, verb: str, expressions: frozenset[str]) -> tuple[TableName, ...]:
+    """Name the tables whose rows a statement changes; ``tokens`` is at its verb.
+
+    ``expressions`` are the names of its common table expressions.
+    """
     if verb not in _CHANGING:
         return ()
     tokens.advance()
-    if verb == "LOAD" or (verb == "DELETE" and tokens.word != "FROM"):
-        # DELETE names aliases before FROM.
-        before = "TABLE" if verb == "LOAD" else "FROM"
-        while tokens.token is not None and tokens.word != before:
-            tokens.advance()
-    while tokens.word in _DML_MODIFIERS:
+    while verb == "LOAD" and tokens.token is not None and tokens.word != "TABLE":
         tokens.advance()
-    names = _references(tokens) if verb in ("UPDATE", "DELETE") else [tokens.table_name()]
-    return tuple(dict.fromkeys(name for name in names if name is not None))
+    while tokens.word in (_DELETE_MODIFIERS if verb == "DELETE" else _DML_MODIFIERS):
+        tokens.advance()
+    if verb == "UPDATE":
+        joined = _references(tokens, expressions)
+        found = [each for each, _ in joined] if len(joined) < 2 else _assigned(tokens, joined)
+    elif verb == "DELETE":
+        found = _deleted(tokens, expressions)
+    else:
+        name = tokens.table_name()
+        found = [] if name is None else [name]
+    return tuple(dict.fromkeys(found))
 
 
-def _references(tokens: _Tokens) -> list[TableName | None]:
-    """Read the tables of a join, up to the clause after it."""
-    names = [tokens.table_name()]
-    depth = 0
-    while tokens.token is not None and (depth or tokens.word not in _AFTER_REFERENCES):
+_Reference = tuple[TableName, str | None]
+"""A table of a join, and its alias."""
+
+
+def _references(tokens: _Tokens, expressions: frozenset[str] = frozenset()) -> list[_Reference]:
+    """Read the tables of a join, up to the clause after it; derived tables are left out."""
+    found: list[_Reference] = []
+    depth, expects = 0, True
+    while tokens.token is not None and len(found) < _MAX_NAMES:
         word = tokens.word
+        if depth:
+            depth += (word == "(") - (word == ")")
+        elif expects and word in ("(", "{", "OJ", "LATERAL"):
+            tokens.advance()
+            if word == "(" and tokens.word in _QUERY:
+                depth, expects = 1, False
+            continue
+        elif expects:
+            expects = False
+            name = tokens.table_name()
+            if name is not None and tokens.word != "(":  # JSON_TABLE(…) is none
+                alias = _alias(tokens)
+                if name.database is not None or name.table.casefold() not in expressions:
+                    found.append((name, alias))
+            if name is not None:
+                continue
+        elif word in _AFTER_REFERENCES:
+            break
+        elif word == "(":
+            depth = 1
+        else:
+            expects = word in (",", "JOIN", "STRAIGHT_JOIN")
         tokens.advance()
-        if word in ("(", ")"):
-            depth += 1 if word == "(" else -1
-        elif depth == 0 and word in (",", "JOIN", "STRAIGHT_JOIN"):
-            names.append(tokens.table_name())
-        elif depth == 0 and word == "USING" and tokens.word != "(":  # DELETE FROM aliases USING tables
-            names = [tokens.table_name()]
-    return names
+    return found
+
+
+def _alias(tokens: _Tokens) -> str | None:
+    """Read the alias of a table, after its partitions."""
+    if tokens.accept("PARTITION"):
+        while tokens.token is not None and not tokens.accept(")"):
+            tokens.advance()
+    if not tokens.accept("AS") and tokens.word in _NO_ALIAS:
+        return None
+    return tokens.identifier()
+
+
+def _path(tokens: _Tokens) -> list[str]:
+    """Read names with dots between them, such as ``database.table.*``, without the star."""
+    parts: list[str] = []
+    while (name := tokens.identifier()) is not None:
+        parts.append(name)
+        if not tokens.accept("."):
+            break
+    tokens.accept("*")
+    return parts
+
+
+def _referred(path: Sequence[str], joined: Sequence[_Reference]) -> TableName | None:
+    """Find the table of a join that an alias, a table or ``database.table`` refers to."""
+    *database, name = [part.casefold() for part in path]
+    of_session = None
+    for table, alias in joined:
+        if name == (alias or table.table).casefold():
+            if not database or (table.database is not None and database == [table.database.casefold()]):
+                return table
+            if table.database is None:
+                of_session = table
+    return of_session
+
+
+def _deleted(tokens: _Tokens, expressions: frozenset[str]) -> list[TableName]:
+    """Read which tables DELETE names before or after FROM; they may be aliases of those of a join."""
+    is_before = not tokens.accept("FROM")
+    paths = [_path(tokens)]
+    while tokens.accept(","):
+        paths.append(_path(tokens))
+    joined: Sequence[_Reference] = ()
+    if tokens.accept("FROM" if is_before else "USING"):
+        joined = _references(tokens, expressions)
+    found = []
+    for path in paths:
+        if path:
+            named = TableName(path[-2] if len(path) > 1 else None, path[-1])
+            found.append(_referred(path, joined) or named)
+    return found
+
+
+def _assigned(tokens: _Tokens, joined: Sequence[_Reference]) -> list[TableName]:
+    """Read which tables of a join UPDATE sets columns of: all of them where it leaves that open."""
+    everything = [table for table, _ in joined]
+    found = []
+    tokens.accept("SET")
+    while tokens.token is not None:
+        path = _path(tokens)
+        table = _referred(path[:-1], joined) if len(path) > 1 else None
+        if table is None:
+            return everything
+        found.append(table)
+        depth = 0
+        while tokens.token is not None and (depth or tokens.word not in (*_AFTER_REFERENCES, ",")):
+            depth += (tokens.word == "(") - (tokens.word == ")")
+            tokens.advance()
+        if not tokens.accept(","):
+            break
+    return found
 
 
 def _begin(tokens: _Tokens, verb: str) -> Statement:
@@ -473,11 +599,29 @@ def _rename(tokens: _Tokens, verb: str) -> Statement:
 def _create_table(tokens: _Tokens, *, temporary: bool) -> Statement:
     name = tokens.table_name()
     tables = () if name is None else (name,)
-    tokens.accept("(")
+    depth = int(tokens.accept("("))
     source = tokens.table_name() if tokens.accept("LIKE") else None
     return Statement(
-        StatementKind.DDL, "CREATE", object_type="TABLE", tables=tables, source=source, temporary=temporary
+        StatementKind.DDL,
+        "CREATE",
+        object_type="TABLE",
+        tables=tables,
+        source=source,
+        changes=tables if not temporary and _has_query(tokens, depth) else (),
+        temporary=temporary,
     )
+
+
+def _has_query(tokens: _Tokens, depth: int) -> bool:
+    """Tell whether a query follows the definition of a table, whose rows it gets."""
+    if tokens.word in _QUERY:
+        return tokens.word != "WITH" or depth > 0
+    while tokens.token is not None:
+        if tokens.word == "SELECT" or (depth == 0 and tokens.word in ("VALUES", "TABLE")):
+            return True
+        depth += (tokens.word == "(") - (tokens.word == ")")
+        tokens.advance()
+    return False
 
 
 def _alter_table(tokens: _Tokens) -> Statement:

@@ -104,6 +104,30 @@ def test_tables_of_ddl(sql: str, tables: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "changes"),
+    [
+        ("CREATE TABLE d.t SELECT 1 AS a", ["d/t"]),
+        ("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=InnoDB AS SELECT a FROM u", ["t"]),
+        ("CREATE TABLE IF NOT EXISTS t (SELECT 1)", ["t"]),
+        ("CREATE OR REPLACE TABLE t IGNORE AS (WITH c AS (SELECT 1) SELECT * FROM c)", ["t"]),
+        ("CREATE TABLE t AS VALUES ROW(1, 2)", ["t"]),
+        ("CREATE TABLE t (a INT) TABLE u", ["t"]),
+        ("CREATE TABLE t PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (9)) AS SELECT 1 AS a", ["t"]),
+        ("CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (9))", []),
+        ("CREATE TABLE t (`select` INT COMMENT 'SELECT 1') START TRANSACTION", []),
+        ("CREATE TABLE t (a INT, PERIOD FOR SYSTEM_TIME(b, c)) WITH SYSTEM VERSIONING", []),
+        ("CREATE TABLE t LIKE u", []),
+        ("CREATE TEMPORARY TABLE t SELECT 1", []),
+        ("CREATE VIEW v AS SELECT 1", []),
+    ],
+)
+def test_rows_of_a_table_made_by_a_query(sql: str, changes: list[str]) -> None:
+    statement = classify(sql)
+    assert statement.kind is StatementKind.DDL
+    assert statement.changes == tuple(map(table, changes))
+
+
+@pytest.mark.parametrize(
     ("sql", "renames"),
     [
         ("RENAME TABLE a TO b, d.b TO d2.c", [("a", "b"), ("d/b", "d2/c")]),
@@ -127,8 +151,29 @@ def test_renames(sql: str, renames: list[tuple[str, str]]) -> None:
         ("UPDATE LOW_PRIORITY d.t AS x JOIN u USING (id), v SET x.a = 1, y = 2", ["d/t", "u", "v"]),
         ("UPDATE t LEFT JOIN (SELECT 1 AS a FROM z, y) AS q ON t.a = q.a SET t.b = 2", ["t"]),
         ("WITH c AS (SELECT * FROM u) DELETE QUICK FROM t WHERE a IN (SELECT a FROM c)", ["t"]),
-        ("DELETE x.*, y FROM t AS x JOIN u AS y USING (id) JOIN v WHERE 1", ["t", "u", "v"]),
+        ("DELETE x.*, y FROM t AS x JOIN u AS y USING (id) JOIN v WHERE 1", ["t", "u"]),
         ("DELETE FROM x, y USING t AS x, u AS y", ["t", "u"]),
+        ("DELETE d.t FROM t JOIN d.t JOIN u", ["d/t"]),
+        ("DELETE LOW_PRIORITY QUICK IGNORE d.t.*, u FROM d.t, u", ["d/t", "u"]),
+        ("DELETE HISTORY FROM t BEFORE SYSTEM_TIME '2020-01-01'", ["t"]),
+        ("DELETE FROM t AS x WHERE x.a IN (SELECT a FROM u)", ["t"]),
+        ("UPDATE t AS x, d.u y SET x.a = f(1, 2), y.b = (SELECT 1, 2 FROM z)", ["t", "d/u"]),
+        ("UPDATE t AS x, d.u y SET x.a = y.b, x.c = 'y.b = 1, z' WHERE x.a IN (1, 2)", ["t"]),
+        ("UPDATE t JOIN u SET `T`.a = u.a ORDER BY 1", ["t"]),
+        ("UPDATE t JOIN d.u SET d.u.a = 1", ["d/u"]),
+        ("UPDATE (t JOIN (u, v) ON t.a = u.a) SET u.a = 1, v.a = 2", ["u", "v"]),
+        ("UPDATE t, (WITH q AS (SELECT 1) SELECT * FROM q) AS z SET t.a = 1", ["t"]),
+        ("UPDATE t, JSON_TABLE('[]', '$' COLUMNS (a INT PATH '$')) AS j SET a = 1", ["t"]),
+        ("UPDATE t PARTITION (p0, p1) AS x, u SET x.a = 1", ["t"]),
+        ("UPDATE t FOR PORTION OF p FROM '2000-01-01' TO '2001-01-01' SET a = 1", ["t"]),
+        ("UPDATE quick SET a = 1", ["quick"]),
+        ("INSERT INTO history VALUES (1)", ["history"]),
+        ("WITH RECURSIVE c (n) AS (SELECT 1), e AS (SELECT 2) UPDATE t, c, e SET a = 1", ["t"]),
+        ("/*!50000 INSERT */ /*+ SET_VAR(a=1) */ INTO `a``b`.`c.d` VALUES ('INTO x')", ["a`b/c.d"]),
+        ("ANALYZE FORMAT=JSON UPDATE d.t SET a = 1", ["d/t"]),
+        ("SET STATEMENT max_statement_time=1 FOR INSERT INTO t SELECT 1", ["t"]),
+        ("LOAD XML LOCAL INFILE 'x' INTO TABLE t", ["t"]),
+        (f"UPDATE t JOIN u SET t.a = '{'x' * 9000}', u.b = 1", ["t", "u"]),
         ("DELETE FROM t; ", ["t"]),
         ("LOAD DATA INFILE 'INTO TABLE u' REPLACE INTO TABLE d.t (a)", ["d/t"]),
         ("CALL p()", []),
