@@ -40,6 +40,7 @@ from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.mysql.settings import MysqlSettings
 from millrace.rowmapper import json_format
+from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
@@ -221,6 +222,7 @@ def metrics() -> dict[str, Metric]:
     registry = CollectorRegistry()
     nothing_yet: Any = SimpleNamespace(
         counters=Counter(),
+        non_row_changes=NonRowChanges(),
         pending_xa=0,
         completed_rows=0,
         snapshot_left_out=0,

@@ -359,6 +359,20 @@ class RowsContext:
         return cls(**{**record, "before": tuple(record["before"])})
 
 
+ANY_TABLE: Final = "*"
+"""In place of the name of a table, where a statement names none; alone, of any table of any database."""
+
+
+@value
+class TemporaryTable:
+    """A temporary table of a session, which is a connection of a server."""
+
+    server_id: int
+    thread: int
+    database: str
+    table: str
+
+
 @value
 class RowMapperState:
     """Where the row mapper stands."""
@@ -369,6 +383,8 @@ class RowMapperState:
     pending_xa: tuple[PendingXa, ...] = ()
     quarantined: tuple[QuarantinedTable, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+    non_row_changes: Mapping[str, int] = field(default_factory=dict)
+    temporary: tuple[TemporaryTable, ...] = ()
     reprocessing: bool = False
     continuity: Continuity = field(default_factory=Continuity)
 
@@ -407,6 +423,9 @@ class RowMapperState:
     def from_bytes(cls, data: bytes) -> Self:
         """Decode what :meth:`to_bytes` gave; raises :class:`SingleObjectError` on anything else."""
         record = single_object.decode("RowMapperState", data)
+        not_by_table = record["counters"].pop("non_row_changes", 0)
+        if not_by_table:  # of an earlier version
+            record["non_row_changes"] = {ANY_TABLE: not_by_table}
         return cls(
             progress=_progress(record.pop("progress")),
             pending_xa=tuple(
@@ -417,6 +436,7 @@ class RowMapperState:
                 QuarantinedTable(**{**table, "progress": _progress(table["progress"])})
                 for table in record.pop("quarantined")
             ),
+            temporary=tuple(TemporaryTable(**table) for table in record.pop("temporary")),
             continuity=Continuity.of(record.pop("continuity")),
             **record,
         )

@@ -199,9 +199,7 @@ _INDEX_MODIFIERS = frozenset({"UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"})
 _ROUTINES = ("VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "PACKAGE")
 _DML = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "SELECT", "CALL", "DO", "VALUES", "TABLE"})
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
-_DML_MODIFIERS = frozenset(
-    {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "IGNORE", "INTO", "TABLE"}
-)
+_DML_MODIFIERS = frozenset({"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "IGNORE", "INTO", "TABLE"})
 _DELETE_MODIFIERS = _DML_MODIFIERS | {"QUICK", "HISTORY"}
 _QUERY = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 _NO_ALIAS = frozenset(
@@ -286,7 +284,8 @@ def _behind_analyze(tokens: _Tokens) -> str | None:
 
 def _behind_with(tokens: _Tokens) -> tuple[str, frozenset[str]]:
     """Step to the statement that common table expressions belong to; return its verb, and their names."""
-    depth, names, is_name = 0, set(), True
+    depth, is_name = 0, True
+    names: set[str] = set()
     tokens.advance()
     tokens.accept("RECURSIVE")
     while tokens.token is not None:

@@ -35,7 +35,7 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 from millrace.selection.rows import kind_of
 from millrace.text import printable
-from millrace.verify.history import History
+from millrace.verify.history import History, NonRowChange
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, reader_place, take_snapshot, wait_until_mapped
 from millrace.verify.tables import (
@@ -49,6 +49,7 @@ from millrace.verify.tables import (
 )
 
 _DIFFERENT: Final = 1
+_EXAMPLES: Final = 3
 
 
 def _say(text: str, *, err: bool = False) -> None:
@@ -267,14 +268,24 @@ def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
         _say(f"{name}: {counts}: equal" + ", as far as the log goes" * bool(found.untold))
     else:
         _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
-        if found.has_topic:
+        if found.first is not None:
             _say(f"  first: {found.first}")
-        elif name not in waiting:
+        elif not found.has_topic and name not in waiting:
             _say(f"  it has no topic: nothing has read its rows; 'millrace snapshot {name}' does")
     if name in waiting:
         _say(f"  its rows since {waiting[name]} wait in the dead letter topic: see millrace deadletter")
+    if changes := found.non_row_changes:
+        _say(f"  changed by {len(changes):,} statements without rows in the log: {_some(changes)}")
+        _say(f"  'millrace snapshot {name}' reads the rows that they left")
     for rows in found.untold:
         _say(f"  not told by the log: {rows}")
+
+
+def _some(changes: Sequence[NonRowChange]) -> str:
+    """Name the first statements, and the last."""
+    if len(changes) <= _EXAMPLES:
+        return ", ".join(map(str, changes))
+    return f"{', '.join(map(str, changes[: _EXAMPLES - 1]))}, …, {changes[-1]}"
 
 
 def _topic(source: str, selection: Selection, database: str, table: str) -> str:

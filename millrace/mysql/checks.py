@@ -22,8 +22,8 @@ NAMES_FROM_DEFINITIONS: Final = (
 def check_source(connection: MysqlConnection, server_id: int, *, allow_statements: bool = False) -> list[str]:
     """Check the settings of the server; return warnings.
 
-    ``server_id`` is ours as a replica. ``allow_statements`` admits ``binlog_format=STATEMENT``, of which the
-    events are carried like all others but no rows come.
+    ``server_id`` is ours as a replica. ``allow_statements`` admits a ``binlog_format`` other than ROW: its
+    statements are carried like all events, but bring no rows.
     """
     variables = connection.all_variables()
     warnings = []
@@ -66,16 +66,14 @@ def binlog_format(variables: Mapping[str, str], *, allow_statements: bool) -> It
     advice = advice_to_set("binlog_format", "ROW") + "; sessions keep theirs until they reconnect"
     if value == "ROW":
         yield ok(value)
-    elif value == "STATEMENT" and not allow_statements:
-        yield error(
-            "binlog_format is STATEMENT: the log holds no rows, and the reader does not start",
-            f"{advice}; or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements",
-        )
-    elif value == "STATEMENT":
-        yield warning("binlog_format is STATEMENT: statements are carried, but no rows", advice)
+        return
+    logged = f"binlog_format is {value}: {'some ' * (value == 'MIXED')}changes are logged without rows"
+    if allow_statements:
+        yield warning(f"{logged}, and counted by table: no row topic has them", advice)
     else:
-        yield warning(
-            f"binlog_format is {value}: some changes are logged as statements, without rows", advice
+        yield error(
+            f"{logged}, and the reader does not start",
+            f"{advice}; or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true: the row topics lack these changes",
         )
 
 

@@ -134,7 +134,9 @@ class MysqlSettings(SettingsGroup):
         default=10.0, ge=1, le=3600, description="seconds to wait for a connection, 1 to 3600"
     )
     allow_statements: Switch = Field(
-        default=False, description="true to read a log with binlog_format=STATEMENT"
+        default=False,
+        description="true to read a log with binlog_format=STATEMENT or MIXED: what it logs as statements "
+        "has no rows, and is counted by table",
     )
 
     @model_validator(mode="before")

@@ -90,13 +90,15 @@ class Step:
     """What the log comes to with an event: a transaction that has ended, or something between transactions.
 
     ``resume_at`` is where reading must begin again once it is done: the start of the open transaction, or the
-    next record. ``cut`` counts transactions that were dropped because their end never came; they have rows of
-    ``cut_tables``. ``gap`` says that changes are missing.
+    next record. With ``restarted`` the server was started before it. ``cut`` counts transactions that were
+    dropped because their end never came; they have rows of ``cut_tables``. ``gap`` says that changes are
+    missing.
     """
 
     resume_at: int
     transaction: Transaction | None = None
     described: bool = False
+    restarted: bool = False
     server_version: str | None = None
     cut: int = 0
     cut_tables: frozenset[tuple[str, str]] = frozenset()
@@ -154,8 +156,10 @@ class Assembler:
                 yield from self._cut("another log follows")
             self._epoch = event.epoch
         if event.type_code == _FORMAT_DESCRIPTION:
-            self._describe(incoming)
-            yield Step(self.resume_at, described=True, server_version=self.server_version)
+            restarted = self._describe(incoming)
+            yield Step(
+                self.resume_at, described=True, restarted=restarted, server_version=self.server_version
+            )
         transaction = self._open
         if event.transaction is None:
             # Between transactions, or where a relay log continues in another file: what is open stays open.
@@ -175,14 +179,16 @@ class Assembler:
             self.resume_at = incoming.next_offset
             yield Step(self.resume_at, transaction)
 
-    def _describe(self, incoming: Incoming) -> None:
-        """Take note of the server that wrote what follows."""
+    def _describe(self, incoming: Incoming) -> bool:
+        """Take note of the server that wrote what follows; tell whether it was started just before."""
         try:
             description = incoming.event.event
         except BinlogError:
-            return
-        if isinstance(description, FormatDescriptionEvent):
-            self.server_version = description.server_version
+            return False
+        if not isinstance(description, FormatDescriptionEvent):
+            return False
+        self.server_version = description.server_version
+        return description.created > 0 and not incoming.event.artificial
 
     def _cut(self, reason: str) -> Iterator[Step]:
         """Drop the open transaction."""
@@ -247,6 +253,9 @@ def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:
     except BinlogError:
         return  # what cannot be read becomes a dead letter when it is published
     transaction.defines |= statement.kind is StatementKind.DDL
+    if statement.changes:
+        database = query.database
+        transaction.tables.update((name.database or database, name.table) for name in statement.changes)
     if statement.kind in _SAVEPOINTS:
         _follow_savepoint(transaction, incoming.offset, statement)
 

@@ -57,7 +57,7 @@ from millrace.contract import (
     metric_name,
     version_number,
 )
-from millrace.ddl import Session, Unknown
+from millrace.ddl import MISSING, Session, Unknown
 from millrace.kafka.topics import TableTopicInfo
 from millrace.rowmapper.catalog import Catalog, Found
 from millrace.rowmapper.json_format import JsonFormat
@@ -309,6 +309,12 @@ class Binder:
             found = self._catalog.find(database, table, place)
         definition = None if found is None else found.definition
         return not isinstance(definition, TableDefinition) or definition.transactional is not False
+
+    def exists(self, database: str, table: str, place: SourcePosition) -> bool:
+        """Tell whether a table is known to exist at ``place``."""
+        self._look()
+        found = self._catalog.find(database, table, place)
+        return found is not None and found.definition is not MISSING
 
     def spelled(self, name: str) -> str:
         """Spell the name of a database or table in a statement as its rows have it."""

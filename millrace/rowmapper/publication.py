@@ -14,14 +14,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from millrace.avro.records import DeadLetter, RecordSerializer, TransactionSerializer
 from millrace.avro.row_records import EventMetadata, RowsEventWriter
-from millrace.avro.service_state import OffsetRange, Progress, QuarantinedTable, RowsContext
+from millrace.avro.service_state import ANY_TABLE, OffsetRange, Progress, QuarantinedTable, RowsContext
 from millrace.avro.transactions import transaction_writer
 from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.errors import BinlogError, InvalidValueError, MissingStateError, TooLargeError
@@ -48,7 +48,7 @@ from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.transaction import ROLES
-from millrace.binlog.types import RowsFlag
+from millrace.binlog.types import HeaderFlag, RowsFlag
 from millrace.contract import Topics
 from millrace.ddl import Server
 from millrace.kafka.chunks import split, split_parts
@@ -57,6 +57,12 @@ from millrace.rowmapper.binding import Binder, BoundTable
 from millrace.rowmapper.chunked_rows import LargeEvent, RowBatch, locate_in_pieces, row_batches
 from millrace.rowmapper.event_reader import EventBatch, Incoming, Unreadable
 from millrace.rowmapper.known_rows import LARGEST, KnownRows, RowLayout, Run, ValueTooLargeError
+from millrace.rowmapper.non_row_changes import (
+    NON_ROW_CHANGE,
+    TEMPORARY,
+    NonRowChanges,
+    operations,
+)
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.session import DEFINING, defining_statement
@@ -137,6 +143,7 @@ class Publisher:
     include_query: bool
     truncate: bool
     now_us: Callable[[], int]
+    non_row_changes: NonRowChanges = field(default_factory=NonRowChanges)
     known: KnownRows | None = None
     learn_only: bool = False
     new_block: "Callable[[], RecordBlock] | None" = None
@@ -926,23 +933,30 @@ class Publication:
         """Record DDL, and statements that changed rows and were logged as text."""
         statement = classify(event.query)
         kind = _KINDS.get(statement.kind)
-        known = self._publisher.known
+        publisher, known = self._publisher, self._publisher.known
         if kind is None or self._is_done(incoming.offset):
             return
-        if known is not None:
+        temporary = self._is_temporary(incoming, statement, event)
+        if temporary:
+            kind = TEMPORARY
+            session = incoming.event.server_id, event.thread_id or 0
+            publisher.non_row_changes.follow(statement, session, event.database)
+        elif known is not None:
             known.follow(statement, event.database)
-        if self._publisher.learn_only or self._is_undone(incoming.offset):
+        if publisher.learn_only:
             return
-        publisher = self._publisher
-        if kind == _NON_ROW_CHANGE:
+        changed = [] if temporary else self._changed(incoming, statement, event)
+        if self._is_undone(incoming.offset) and not changed:
+            return
+        if changed:
             self._begin()
             self._non_row_changes += 1
-            publisher.counters["non_row_changes"] += 1
-        else:
+            publisher.non_row_changes.count(changed)
+        if statement.kind is not StatementKind.DML:
             publisher.counters["ddl"] += 1
-        if statement.verb in DEFINING:
+        if statement.verb in DEFINING and not temporary:
             self._define(incoming, event)
-        if publisher.truncate and statement.verb == "TRUNCATE":
+        if publisher.truncate and statement.verb == "TRUNCATE" and not temporary:
             self._truncate(incoming, statement, event)
         at, query, size = incoming.event, event.query, len(event.query)
         if incoming.large is not None:
@@ -964,11 +978,76 @@ class Publication:
             "file": at.log_file,
             "pos": at.position,
             "sub_index": at.sub_index,
+            "changed": changed,
         }
         publisher.output.add(
             publisher.topics.ddl, incoming.key, publisher.serialize_ddl(record), incoming.timestamp_ms
         )
         self._publish(incoming)
+
+    def _is_temporary(
+        self,
+        incoming: Incoming,
+        statement: Statement,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+    ) -> bool:
+        """Tell whether all tables that a statement names are temporary ones of its session."""
+        if statement.temporary or (statement.verb == "CREATE" and statement.object_type == "TABLE"):
+            return statement.temporary
+        renamed = {new for _, new in statement.renames}
+        names = [name for name in statement.tables if name not in renamed] or statement.changes
+        return bool(names) and all(
+            self._is_temporary_table(incoming, name, event, guess=statement.kind is StatementKind.DML)
+            for name in names
+        )
+
+    def _is_temporary_table(
+        self,
+        incoming: Incoming,
+        name: TableName,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+        *,
+        guess: bool,
+    ) -> bool:
+        """Tell whether a table is a temporary one; with ``guess`` by its name where the log did not tell."""
+        at = incoming.event
+        if not at.header.flags & HeaderFlag.THREAD_SPECIFIC_F:
+            return False
+        found = name.database or event.database, name.table
+        session = at.server_id, event.thread_id or 0
+        publisher = self._publisher
+        if publisher.non_row_changes.is_temporary(session, found):
+            return True
+        return guess and not publisher.binder.exists(*found, incoming.position)
+
+    def _changed(
+        self,
+        incoming: Incoming,
+        statement: Statement,
+        event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
+    ) -> list[str]:
+        """Name the published tables whose rows a statement has changed, which the log has no rows of."""
+        names = statement.changes
+        if statement.kind is not StatementKind.DML and not names:
+            return []
+        binder, selection = self._publisher.binder, self._publisher.binder.selection
+        selects_server = selection.selects_server
+        if selects_server is not None and not selects_server(incoming.event.server_id):
+            return []
+        undone, is_dml = self._is_undone(incoming.offset), statement.kind is StatementKind.DML
+        changed = []
+        for name in names or (TableName(None, ANY_TABLE),):
+            database, table = binder.spelled(name.database or event.database), binder.spelled(name.table)
+            ignored = selection.ignored_operations(database, table)
+            if (
+                (undone and binder.is_transactional(database, table, incoming.position))
+                or (is_dml and names and self._is_temporary_table(incoming, name, event, guess=True))
+                or (ignored and set(operations(statement, event.query)) <= set(ignored))
+                or not (selection.selects(database, table) if names else selection.may_select(database))
+            ):
+                continue
+            changed.append(f"{database}.{table}")
+        return changed
 
     def _truncate(
         self,
@@ -1039,10 +1118,9 @@ _HANDLERS: Final = {
 }
 """What takes an event, by its class; of all others no output is made."""
 
-_NON_ROW_CHANGE: Final = "NON_ROW_CHANGE"
 _KINDS: Final = {
     StatementKind.DDL: "DDL",
-    StatementKind.DML: _NON_ROW_CHANGE,
+    StatementKind.DML: NON_ROW_CHANGE,
     StatementKind.OTHER: "OTHER",
 }
 

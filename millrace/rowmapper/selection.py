@@ -106,6 +106,10 @@ class Selection:
         """Say whether rows of a table are published."""
         return self._tables.selects(database, table) and not is_excluded(self._excluded, database, table)
 
+    def may_select(self, database: str) -> bool:
+        """Say whether rows of any table of a database may be published."""
+        return self._tables.may_select(database)
+
     def keyed(self, table: ResolvedTable) -> ResolvedTable:
         """Give a table with the key that its records have; raises UnsupportedError for no such column."""
         name = f"{table.database}.{table.table}"

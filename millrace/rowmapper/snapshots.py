@@ -39,6 +39,7 @@ from millrace.contract import HEADER_CHUNK, SourcePosition
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.rowmapper.binding import BoundTable
 from millrace.rowmapper.known_rows import Name, ReplayedRows, RowLayout
+from millrace.rowmapper.non_row_changes import TEMPORARY
 from millrace.rowmapper.partition import partitions_of
 from millrace.rowmapper.publication import Publisher
 from millrace.runtime.errors import StopRequestedError, UserError
@@ -523,6 +524,8 @@ class Statements:
 
     def __call__(self, record: Mapping[str, Any]) -> bytes:
         """Note a statement."""
+        if record["kind"] == TEMPORARY:
+            return b""
         objects = record["objects"]
         emptying = str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA"))
         if emptying or _REPLACES.match(record["statement"]):

@@ -71,6 +71,7 @@ class RowMapperStage:
         self.output = publisher.output
         self.next_offset = state.input_offset
         self.counters = publisher.counters
+        self.non_row_changes = publisher.non_row_changes
         self.counters.update({"transactions_cut": 0, "gaps": 0})
         self.record_time_ms = 0
         """Timestamp of the last record taken, milliseconds since 1970."""
@@ -124,6 +125,8 @@ class RowMapperStage:
             pending_xa=tuple(self._pending_xa.values()),
             quarantined=self._quarantine.tables,
             counters=dict(self.counters),
+            non_row_changes=dict(self.non_row_changes.counts),
+            temporary=self.non_row_changes.temporary,
         )
 
     def take(self, records: Sequence[Record]) -> Iterator[None]:
@@ -288,6 +291,8 @@ class RowMapperStage:
             self._publication = None
         elif step.described:
             self._server_version = step.server_version
+            if step.restarted:
+                self.non_row_changes.restart()
             self._binder.look_again(must=True)
         self._stand_at(step.resume_at)
 

@@ -35,6 +35,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
+from millrace.text import printable
 
 _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
@@ -96,9 +97,10 @@ class ServiceMetrics(Collector):
 def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
     """Yield a line for each metric that says that changes are missing, or wait."""
     for family in registry.collect():
-        number = sum(sample.value for sample in family.samples) if family.name in MISSING else 0
-        if number:
-            yield f"{family.samples[0].name} {number:g}: {family.documentation}"
+        for sample in family.samples if family.name in MISSING else ():
+            if sample.value:
+                labels = "".join(f" {name}={value}" for name, value in sample.labels.items())
+                yield printable(f"{sample.name}{labels} {sample.value:g}: {family.documentation}")
 
 
 class _Server(ThreadingHTTPServer):

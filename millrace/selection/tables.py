@@ -82,6 +82,13 @@ class TableRules:
         chosen: bool = decide(database, table)
         return chosen
 
+    def may_select(self, database: str) -> bool:
+        """Say whether rows of any table of a database of the source may be published."""
+        database = self.database(database)
+        if self.do_db:
+            return database in self.do_db
+        return database not in self.ignore_db and database not in SYSTEM_DATABASES
+
     def _decide(self, database: str, table: str) -> bool:
         database = self.database(database)
         if database not in self.do_db if self.do_db else database in self.ignore_db:

@@ -91,6 +91,8 @@ class SourceStatus:
     hops: list[Hop] = field(default_factory=list)
     quarantined: tuple[QuarantinedTable, ...] = ()
     pending_xa: int = 0
+    non_row_changes: Mapping[str, int] = field(default_factory=dict)
+    """Statements that changed rows and were logged as text, by table."""
     dead_letters: int = 0
     dead_letters_exact: bool = True
     missing: list[Shortfall] = field(default_factory=list)
@@ -255,6 +257,7 @@ def _rowmapper(
             state = RowMapperState.from_bytes(stored.value)
             offset = state.input_offset
             status.quarantined, status.pending_xa = state.quarantined, len(state.pending_xa)
+            status.non_row_changes = state.non_row_changes
         except SingleObjectError as failure:
             error = str(failure)
     first, messages = _pending(settings.kafka, Topics(status.source).events, offset)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
@@ -62,18 +63,20 @@ def of_rowmapper(state: RowMapperState) -> Iterator[Shortfall]:
             f"{len(state.pending_xa):,} XA transactions are prepared and not decided",
             "XA RECOVER on the server lists them: their rows are published when they are committed",
         )
-    gaps, statements = (state.counters.get(name, 0) for name in ("gaps", "non_row_changes"))
-    if gaps:
+    if gaps := state.counters.get("gaps", 0):
         yield Shortfall(
             "gaps",
             f"{gaps:,} gaps: changes are missing in the row topics",
             "'millrace verify rows' says of which tables; 'millrace snapshot DATABASE.TABLE' reads them",
         )
-    if statements:
+    if state.non_row_changes:
+        by_number = sorted(state.non_row_changes.items(), key=itemgetter(1), reverse=True)
         yield Shortfall(
             "non_row_changes",
-            f"{statements:,} changes were logged as statements: their rows are in no topic",
-            "find them in the ddl topic, let their sessions log rows, and take a snapshot of their tables",
+            "changes were logged as statements, and no row topic has them: "
+            + listed([f"{table} {number:,}" for table, number in by_number]),
+            "'millrace verify rows' names them: let their sessions log rows (binlog_format), and take a "
+            "snapshot of their tables",
         )
 
 

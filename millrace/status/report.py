@@ -48,6 +48,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
             {"table": table.name, "since": table.key, "error": table.error} for table in status.quarantined
         ],
         "pending_xa": status.pending_xa,
+        "non_row_changes": dict(status.non_row_changes),
         "dead_letters": {"count": status.dead_letters, "exact": status.dead_letters_exact},
         "missing": [{"kind": one.kind, "text": one.text} for one in status.missing],
         "problems": status.problems,

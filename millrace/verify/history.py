@@ -9,6 +9,7 @@ before and after them are those of the schema history.
 
 import re
 from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any, Final, Self
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
+from millrace.avro.service_state import ANY_TABLE
 from millrace.binlog.names import folded
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -26,12 +28,15 @@ from millrace.ddl import statements as ddl
 from millrace.kafka.client import Message
 from millrace.kafka.read import read_topic
 from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.non_row_changes import NON_ROW_CHANGE
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.conversions import converted, keeps_values
 
 _UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
-_Order = tuple[int, int, int]
-_BEGINNING: Final[_Order] = (-1, 0, 0)
+_MOST_CHANGES: Final = 1000
+"""Statements that are held for each table."""
+Order = tuple[int, int, int]
+BEGINNING: Final[Order] = (-1, 0, 0)
 _TableKey = tuple[str, str]
 
 
@@ -71,6 +76,32 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class NonRowChange:
+    """A statement that changed rows of a table, and was logged as text."""
+
+    place: SourcePosition
+    name: str
+    gtid: str | None
+
+    def __str__(self) -> str:
+        """Return what it is and where: INSERT at bin.000001:4 (GTID)."""
+        return f"{self.name} at {self.place}" + (f" ({self.gtid})" if self.gtid else "")
+
+
+def tables_changed(record: Mapping[str, Any]) -> list[str]:
+    """Return the tables whose rows a statement of the topic of DDL changed without rows in the log.
+
+    ``database.*`` stands for any table of a database. An earlier version did not say.
+    """
+    changed: list[str] | None = record.get("changed")
+    if changed is not None:
+        return changed
+    if record["kind"] != NON_ROW_CHANGE:
+        return []
+    return record["objects"] or [f"{record['database']}.{ANY_TABLE}"]
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """What a column was in an era.
 
@@ -92,7 +123,7 @@ class Origin:
 class Era:
     """From where on which table, and which columns, had the rows that a table has now."""
 
-    start: _Order
+    start: Order
     table: _TableKey
     columns: Mapping[str, Origin]
     moved: str | None = None
@@ -107,7 +138,7 @@ class TableHistory:
 
     eras: list[Era]
     earlier: list[Era] = field(default_factory=list)
-    starts: list[_Order] = field(init=False)
+    starts: list[Order] = field(init=False)
 
     def __post_init__(self) -> None:
         self.starts = [era.start for era in (*self.earlier, *self.eras)]
@@ -115,7 +146,7 @@ class TableHistory:
     @classmethod
     def without_changes(cls, columns: Sequence[str]) -> Self:
         """Make that of a table to which no statement did anything."""
-        return cls([Era(_BEGINNING, ("", ""), {name: Origin(name) for name in columns})])
+        return cls([Era(BEGINNING, ("", ""), {name: Origin(name) for name in columns})])
 
     def era(self, epoch: int, file: str, position: int) -> int:
         """Give the number of the era of a place, a negative one for what was before its rows."""
@@ -124,7 +155,7 @@ class TableHistory:
     @property
     def from_the_beginning(self) -> bool:
         """Whether the log does not tell where the table was created or emptied."""
-        return self.eras[0].start == _BEGINNING
+        return self.eras[0].start == BEGINNING
 
     @property
     def moved(self) -> str | None:
@@ -177,9 +208,15 @@ def read_schema_history(kafka: KafkaSettings, topics: Topics) -> Catalog:
 class History:
     """All DDL statements of a source up to a place, and what is known of the tables."""
 
-    def __init__(self, statements: Sequence[Statement], catalog: Catalog) -> None:
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        catalog: Catalog,
+        changes: Mapping[str, Sequence[NonRowChange]] | None = None,
+    ) -> None:
         self._statements = statements
         self._catalog = catalog
+        self._changes = changes or {}
 
     @classmethod
     def read(
@@ -194,14 +231,34 @@ class History:
         """Read the statements before ``until``; ``value_of`` reads a record."""
         catalog = read_schema_history(kafka, topics)
         statements = []
+        changes: defaultdict[str, deque[NonRowChange]] = defaultdict(lambda: deque(maxlen=_MOST_CHANGES))
         for message in read_topic(kafka, topics.ddl):
             record = value_of(message)
-            if record is None or record["kind"] != "DDL":
+            if record is None:
                 continue
-            found = Statement.read(record, server, lower_case_names=catalog.lower_case_names)
-            if until is None or found.place.order() < until.order():
-                statements.append(found)
-        return cls(statements, catalog)
+            place = SourcePosition(record["epoch"], record["file"], record["pos"])
+            if until is not None and place.order() >= until.order():
+                continue
+            for table in tables_changed(record):
+                changes[catalog.spelled(table)].append(NonRowChange(place, record["name"], record["gtid"]))
+            if record["kind"] == "DDL":
+                statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
+        return cls(statements, catalog, changes)
+
+    def non_row_changes(self, eras: "TableHistory", since: Order) -> list[NonRowChange]:
+        """Return the statements that changed rows of a table from ``since`` on, and were logged as text.
+
+        Those before the table was created or emptied do not count; of very many, the last are returned.
+        """
+        found: dict[NonRowChange, None] = {}
+        for table in dict.fromkeys(era.table for era in eras.eras):
+            for name in (".".join(table), f"{table[0]}.{ANY_TABLE}"):
+                for change in self._changes.get(self._catalog.spelled(name), ()):
+                    epoch, _, position = order = change.place.order()
+                    number = eras.era(epoch, change.place.log_file, position)
+                    if order >= since and number >= 0 and eras.eras[number].table == table:
+                        found[change] = None
+        return sorted(found, key=lambda change: change.place.order())
 
     def definition(self, table: _TableKey, place: SourcePosition) -> TableDefinition | None:
         """Give the definition of a table at a place, None where it is not known."""
@@ -221,7 +278,7 @@ class History:
             if classify(statement.text).verb != "TRUNCATE":
                 break
         else:
-            walk.cut(_BEGINNING)
+            walk.cut(BEGINNING)
             since = since or len(walk.eras)
         return TableHistory(walk.eras[:since][::-1], walk.eras[since:][::-1])
 
@@ -242,7 +299,7 @@ class _Walk:
         """What an era is from here on."""
         return self._table, self._columns, self._moved, self._brought
 
-    def cut(self, start: _Order) -> None:
+    def cut(self, start: Order) -> None:
         """Begin an era at a place; what follows is before it."""
         self.eras.append(Era(start, *self.here))
         self._moved, self._brought = None, False

@@ -46,7 +46,15 @@ from millrace.runtime.settings import KafkaSettings
 from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import shortened
 from millrace.verify.conversions import Untold
-from millrace.verify.history import Era, History, Origin, TableHistory
+from millrace.verify.history import (
+    BEGINNING,
+    Era,
+    History,
+    NonRowChange,
+    Order,
+    Origin,
+    TableHistory,
+)
 from millrace.verify.json_rows import JsonRows, is_json
 
 _COMPUTED: Final = re.compile(
@@ -167,11 +175,13 @@ class Comparison:
     untold: list[str] = field(default_factory=list)
     """Rows of which the log does not tell what they are: they may be as the table has them."""
     has_topic: bool = True
+    non_row_changes: list[NonRowChange] = field(default_factory=list)
+    """Statements since its last snapshot that changed its rows, and were logged as text."""
 
     @property
     def equal(self) -> bool:
-        """Whether the topic, folded, is the table."""
-        return not self.missing and not self.surplus
+        """Whether the topic, folded, is the table, and has each change of it."""
+        return not self.missing and not self.surplus and not self.non_row_changes
 
 
 class TableNames(NamedTuple):
@@ -249,8 +259,13 @@ def compare_tables(
         topics = eras.topics(topic_of)
         if not any(versions_among(there, topic) for topic in topics):
             number = _count(connection, database, table, columns, part, history=history_too)
-            yield Comparison(database, table, keyed=False, rows=number, missing=number, has_topic=False)
+            comparison = Comparison(
+                database, table, keyed=False, rows=number, missing=number, has_topic=False
+            )
+            comparison.non_row_changes = history.non_row_changes(eras, BEGINNING)
+            yield comparison
             continue
+        snapshots: dict[int, Order] = {}
         for topic, numbers in topics.items():
             messages = itertools.chain.from_iterable(
                 read_topic(kafka, each) for each in versions_among(there, topic) or [topic]
@@ -267,13 +282,20 @@ def compare_tables(
                 era = eras.era(place["epoch"], place["file"], place["pos"])
                 if era not in numbers:
                     continue
+                if envelope["op"] == "r":
+                    order = SourcePosition(place["epoch"], place["file"], place["pos"]).order()
+                    began = int((envelope["transaction"] or {}).get("id", "-0").rpartition("-")[2])
+                    snapshots[began] = min(order, snapshots.get(began, order))
                 if in_json:
                     definition = _definition(history, eras.eras[era].table, envelope["source"])
                     folder.add(*_json_row(json_rows, message, envelope, definition, part.hidden), era)
                 else:
                     folder.add(records.key_of(message), envelope, era)
         rows = part.of_rows(columns, _select(connection, database, table, columns, history=history_too))
-        yield _compare(database, table, folder, rows, compared)
+        comparison = _compare(database, table, folder, rows, compared)
+        since = snapshots[max(snapshots)] if snapshots else BEGINNING
+        comparison.non_row_changes = history.non_row_changes(eras, since)
+        yield comparison
 
 
 def _count(

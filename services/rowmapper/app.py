@@ -52,6 +52,7 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.known_rows import KnownRows
+from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
@@ -237,6 +238,7 @@ def make_stage(
         Quarantine(state.quarantined),
         FullOutput() if rebuilds else Output(),
         Counter(state.counters),
+        non_row_changes=NonRowChanges(state.non_row_changes, state.temporary),
         serialize_transaction=serialize_transaction,
         serialize_ddl=serialize_ddl,
         serialize_dead_letter=serialize_dead_letter,
@@ -344,6 +346,7 @@ def know_rows(
                 quarantine=Quarantine(),
                 output=Output(),
                 counters=Counter(),
+                non_row_changes=NonRowChanges(),
                 learn_only=True,
             ),
             ports.event_reader(deserialize),

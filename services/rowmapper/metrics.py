@@ -18,7 +18,6 @@ _COUNTERS = {
     "xa_prepared": "XA transactions prepared.",
     "undone_events": "Rows events that ROLLBACK or ROLLBACK TO SAVEPOINT undid.",
     "ddl": "DDL statements recorded.",
-    "non_row_changes": "Statements that changed rows and were logged as text: their rows are in no topic.",
     "dead_letters": "Events written to the dead letter topic.",
 }
 
@@ -42,6 +41,14 @@ class RowMapperMetrics(Collector):
         """Give all metrics as they are now."""
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._stage.counters[name])
+        changes = CounterMetricFamily(
+            "millrace_rowmapper_non_row_changes",
+            "Statements that changed rows and were logged as text, by table: their rows are in no topic.",
+            labels=["table"],
+        )
+        for table, number in list(self._stage.non_row_changes.counts.items()):
+            changes.add_metric([table], number)
+        yield changes
         yield CounterMetricFamily(
             "millrace_rowmapper_completed_rows",
             "Rows with columns that were filled in from earlier changes, since the start.",

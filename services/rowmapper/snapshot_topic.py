@@ -31,6 +31,7 @@ from millrace.kafka.state import (
 from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.known_rows import Name, ReplayedRows
+from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.snapshots import Changes, SnapshotLostError, SnapshotMerger, Statements
@@ -297,6 +298,7 @@ def merger_of(
                     quarantine=Quarantine(state.quarantined),
                     output=Output(),
                     counters=Counter(),
+                    non_row_changes=NonRowChanges(temporary=publisher.non_row_changes.temporary),
                     serialize_ddl=cast("RecordSerializer", Statements(changes)),
                     include_query=False,
                     known=changes.rows,

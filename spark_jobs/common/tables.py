@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import SchemaStore, key_subject, value_subject
 from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import RowMapperState
+from millrace.avro.service_state import ANY_TABLE, RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState, SnapshotTable
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
@@ -36,7 +36,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify import tables as verified
 from millrace.verify.conversions import Untold
-from millrace.verify.history import History, Statement, TableHistory
+from millrace.verify.history import History, Statement, TableHistory, tables_changed
 from millrace.verify.snapshot import reader_place
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
@@ -406,9 +406,8 @@ class Log:
                 return
             if record["kind"] == "DDL":
                 statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
-            elif record["kind"] == "NON_ROW_CHANGE" and is_chosen((place.order(), record["gtid"])):
-                names = record["objects"] or [""]
-                as_text.update(map(catalog.spelled, names))
+            if is_chosen((place.order(), record["gtid"])):
+                as_text.update(map(catalog.spelled, tables_changed(record)))
 
         read_each(job, topics.ddl, read)
         statements.sort(key=lambda statement: statement.place.order())
@@ -426,7 +425,8 @@ class Log:
 
     def logged_as_text(self, table: str) -> str:
         """Say which changes of a table were logged without the rows; nothing where none was."""
-        named, others = self.as_text[table], self.as_text[""]
+        named = self.as_text[table]
+        others = sum(number for name, number in self.as_text.items() if name.endswith(f".{ANY_TABLE}"))
         told = [f"{named:,} that name it"] if named else []
         told += [f"{others:,} that may have changed any table"] if others else []
         return f"statements that changed rows were logged as text: {', '.join(told)}" if told else ""

@@ -530,14 +530,15 @@ def test_the_binary_log_is_off(kafka: Kafka, kind: type[Server], source_name: st
         _one_line(done.stderr, "the binary log is off", "set log_bin=")
 
 
-def test_statement_format(kafka: Kafka, database: Server, source_name: str) -> None:
+@pytest.mark.parametrize("binlog_format", ["STATEMENT", "MIXED"])
+def test_statement_format(kafka: Kafka, database: Server, source_name: str, binlog_format: str) -> None:
     world = ReaderWorld.of(kafka, source_name, database)
     write_some(database, "statements", 2)
-    database.execute("SET GLOBAL binlog_format='STATEMENT'")
+    database.execute(f"SET GLOBAL binlog_format='{binlog_format}'")
     try:
         done = world.run()
         assert done.returncode == 3
-        _one_line(done.stderr, "binlog_format is STATEMENT", "SET GLOBAL binlog_format='ROW'")
+        _one_line(done.stderr, f"binlog_format is {binlog_format}", "SET GLOBAL binlog_format='ROW'")
         with world.reader(MILLRACE_MYSQL_ALLOW_STATEMENTS="true") as process:
             world.wait_until_at(database, process)
     finally:

@@ -175,7 +175,9 @@ SERVERS = [
     ),
     *of(
         log_checks.binlog_format,
-        (server(binlog_format="STATEMENT", settings={"allow_statements": True}), "warning: …carried…"),
+        (server(binlog_format="STATEMENT", settings={"allow_statements": True}), "warning: …counted…"),
+        (server(binlog_format="MIXED", settings={"allow_statements": True}), "warning: …some …counted…"),
+        (server(binlog_format="MIXED"), "error: …some changes are logged without rows, and…"),
     ),
     *of(
         log_checks.sessions,

@@ -67,16 +67,18 @@ def test_a_server_without_a_log() -> None:
     )
 
 
-def test_a_log_of_statements() -> None:
-    statements = Server(binlog_format="STATEMENT")
+@pytest.mark.parametrize(("value", "some"), [("STATEMENT", ""), ("MIXED", "some ")])
+def test_a_log_of_statements(value: str, some: str) -> None:
+    statements = Server(binlog_format=value)
+    logged = f"binlog_format is {value}: {some}changes are logged without rows"
     with pytest.raises(RefusedError) as caught:
         check(statements)
     assert str(caught.value) == (
-        f"db:3306: binlog_format is STATEMENT: the log holds no rows, and the reader does not start; {ROWS}; "
-        "or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true to carry the statements"
+        f"db:3306: {logged}, and the reader does not start; {ROWS}; "
+        "or set MILLRACE_MYSQL_ALLOW_STATEMENTS=true: the row topics lack these changes"
     )
     assert check_source(cast("MysqlConnection", statements), 7, allow_statements=True) == [
-        f"binlog_format is STATEMENT: statements are carried, but no rows; {ROWS}"
+        f"{logged}, and counted by table: no row topic has them; {ROWS}"
     ]
 
 
@@ -188,14 +190,11 @@ def test_the_server_id_is_ours() -> None:
 
 
 def test_what_could_be_set_up_better() -> None:
-    server = Server(
-        binlog_format="MIXED", binlog_row_image="MINIMAL", binlog_row_metadata="MINIMAL", gtid_mode="OFF"
-    )
+    server = Server(binlog_row_image="MINIMAL", binlog_row_metadata="MINIMAL", gtid_mode="OFF")
     server.flavour = Flavour.MYSQL
     for said, begins in zip(
         check(server),
         (
-            "binlog_format is MIXED: some changes are logged as statements, without rows; SET GLOBAL ",
             "binlog_row_image is MINIMAL: columns that did not change are missing, and listed in ",
             "binlog_row_metadata is MINIMAL: the names of columns come from the definitions that ",
             "gtid_mode is OFF: the reader cannot switch to another server, or past a reset of this one; ",

@@ -51,9 +51,14 @@ class Log:
         self._sub_index = 0
         """Of the next event, where it is inside a payload; else 0."""
 
-    def event(self, event, size=100):
+    def event(self, event, size=100, *, flags=0, server_id=1):
         header = EventHeader(
-            1_700_000_000 + self.position, int(event.event_type), 1, size, self.position + size
+            1_700_000_000 + self.position,
+            int(event.event_type),
+            server_id,
+            size,
+            self.position + size,
+            flags,
         )
         place = self.log_file, self.position, self._sub_index
         self.topic.add(BinlogEvent(header, event), self.epoch, *place)
@@ -76,9 +81,9 @@ class Log:
         self.gno += 1
         return self.event(GtidLogEvent(1, SID, self.gno))
 
-    def query(self, text, database="shop", variables=None):
+    def query(self, text, database="shop", variables=None, *, thread=9, **header):
         variables = variables or StatusVariables()
-        return self.event(QueryEvent(9, 0, 0, variables, database, text.encode()))
+        return self.event(QueryEvent(thread, 0, 0, variables, database, text.encode()), **header)
 
     def begin(self):
         return self.gtid().query("BEGIN")

@@ -262,9 +262,12 @@ def test_what_is_missing_is_said_beside_that_the_service_works() -> None:
         assert get(server.port, "/readyz") == (200, "ok\n")
         gaps.inc(2)
         letters.labels("a").inc()
-        letters.labels("b").inc()
+        letters.labels("b\n").inc()
+        letters.labels("b\n").inc()
         missing = (
-            "millrace_reader_gaps_total 2: Gaps.\nmillrace_decoder_dead_letters_total 2: Dead letters.\n"
+            "millrace_reader_gaps_total 2: Gaps.\n"
+            "millrace_decoder_dead_letters_total error=a 1: Dead letters.\n"
+            "millrace_decoder_dead_letters_total error=b\\x0a 2: Dead letters.\n"
         )
         assert get(server.port, "/readyz") == (200, f"ok\n{missing}")
         health.set_ready(False)

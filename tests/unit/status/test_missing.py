@@ -17,7 +17,7 @@ READ = SnapshotTable("shop", "a", ranges=[SnapshotRange(done=True)])
     [
         (WELL, []),
         (replace(WELL, counters={"gaps": 1}), ["gaps"]),
-        (replace(WELL, counters={"non_row_changes": 1}), ["non_row_changes"]),
+        (replace(WELL, non_row_changes={"shop.t": 1}), ["non_row_changes"]),
         (replace(WELL, quarantined=(QuarantinedTable("shop", "t", "1", 6, 7, "why"),)), ["quarantine"]),
         (replace(WELL, quarantined=(QuarantinedTable.paused("shop", "t", 6, 7),)), ["pause"]),
         (replace(WELL, pending_xa=(PendingXa("x", 1, 2),)), ["pending_xa"]),
