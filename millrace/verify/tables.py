@@ -701,6 +701,10 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
     if note["text"] is not None:
         return from_server(column, note["text"])
     if note["bytes"] is not None:
+        if column.data_type == "json":
+            return Untold(
+                "its record has changes of the document in place of it: PARTIAL_JSON", note["bytes"]
+            )
         return note["bytes"]
     raise UserError(
         f"a row is too large for a record of its topic: its column {column.name} lies in the events topic, "

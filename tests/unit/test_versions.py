@@ -27,6 +27,7 @@ from millrace.contract import HEADER_CHUNK
 from millrace.kafka.state import state_key
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.verify.history import tables_changed
 from tests import fake_broker
 from tests.fake_broker import Entry
 from tests.unit.test_faults import SERVICES, TOPICS, World
@@ -104,8 +105,10 @@ def output(world: World) -> dict[str, list[Any]]:
 
 
 def _without_ids(found: Any) -> Any:
-    """Take the id of its schema from the event of a dead letter, and read its context."""
+    """Take the id of its schema from the event of a dead letter, read its context and what DDL changed."""
     key, value, headers, timestamp = found
+    if isinstance(value, dict) and "statement" in value:
+        value = {**value, "changed": tables_changed(value)}
     if isinstance(value, dict) and isinstance(value.get("context"), bytes):
         context = RowsContext.from_bytes(value["context"])
         context = replace(context, before=tuple(event[5:] for event in context.before))

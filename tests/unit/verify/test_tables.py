@@ -273,6 +273,18 @@ def test_where_the_first_difference_is(columns, in_topic, in_table, first):
     assert _compare("d", "t", fold, in_table, columns).first == first
 
 
+def test_changes_of_a_document_do_not_tell_the_document() -> None:
+    columns = [Column("id", "int", 0, in_key=True), Column("document", "json", 0)]
+    fold = Folder(columns, lambda _: None)
+    image = {"id": 1, "document": None}
+    note = {"image": "after", "column": "document", "text": None, "bytes": b"\x02\x03$.a", "reference": None}
+    fold.add({"id": 1}, {**envelope(None, image), "unrepresentable": [note]})
+    compared = _compare("d", "t", fold, [(1, '{"b": 1}')], columns)
+    assert compared.equal
+    assert len(compared.untold) == 1
+    assert "PARTIAL_JSON" in compared.untold[0]
+
+
 def test_a_column_that_its_topic_does_not_have() -> None:
     note = {
         "image": "after",
