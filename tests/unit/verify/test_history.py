@@ -9,7 +9,15 @@ from millrace.binlog.table import TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
 from millrace.rowmapper.catalog import Catalog
-from millrace.verify.history import History, Statement, TableHistory
+from millrace.verify.history import (
+    BEGINNING,
+    History,
+    NonRowChange,
+    Statement,
+    TableHistory,
+    tables_changed,
+)
+from millrace.verify.tables import Comparison
 
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20) CHARACTER SET latin1)"
 
@@ -131,3 +139,43 @@ def test_the_era_of_a_place() -> None:
     places = (99, 100, 150, 200, 1000)
     assert [found.era(0, "bin.000001", place) for place in places] == [-1, 0, 0, 1, 1]
     assert found.era(0, "bin.000002", 4) == found.era(1, "bin.000001", 4) == 1
+
+
+def test_changes_without_rows_are_differences():
+    """Those of a table under its name then, or of any, since it was emptied and its last snapshot."""
+
+    def at(position: int, name: str = "UPDATE") -> NonRowChange:
+        return NonRowChange(SourcePosition(0, "bin.000001", position), name, "0-1-7")
+
+    found = history("CREATE TABLE o (id INT)", "TRUNCATE o", "RENAME TABLE o TO t")
+    changes = {
+        "d.o": [at(150), at(250), at(350, "DELETE")],
+        "d.t": [at(260), at(310)],
+        "d.*": [at(320, "SELECT")],
+        "e.*": [at(330)],
+        "d.t2": [at(340)],
+    }
+    known = History([], Catalog(kept=None), changes)
+    assert known.non_row_changes(found, BEGINNING) == [at(250), at(310), at(320, "SELECT")]
+    assert known.non_row_changes(found, at(315).place.order()) == [at(320, "SELECT")]
+    assert known.non_row_changes(found, at(321).place.order()) == []
+    assert str(at(250)) == "UPDATE at bin.000001:250 (0-1-7)"
+    compared = Comparison("d", "t", keyed=True)
+    assert compared.equal
+    compared.non_row_changes = [at(250)]
+    assert not compared.equal
+
+
+@pytest.mark.parametrize(
+    ("record", "tables"),
+    [
+        ({"kind": "NON_ROW_CHANGE", "changed": ["d.t"], "objects": ["d.t", "d.u"]}, ["d.t"]),
+        ({"kind": "DDL", "changed": ["d.t"], "objects": ["d.t"]}, ["d.t"]),
+        ({"kind": "NON_ROW_CHANGE", "changed": None, "objects": ["d.t", "d.u"]}, ["d.t", "d.u"]),
+        ({"kind": "NON_ROW_CHANGE", "objects": [], "database": "d"}, ["d.*"]),
+        ({"kind": "DDL", "changed": None, "objects": ["d.t"]}, []),
+    ],
+)
+def test_tables_that_a_statement_changed(record, tables):
+    """An earlier version did not say."""
+    assert tables_changed(record) == tables
