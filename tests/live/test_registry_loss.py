@@ -150,7 +150,7 @@ def test_services_stop_and_are_led_out(kafka, own_registry, mysql, source_name, 
         for name in ("decoder", "rowmapper", "run"):
             with world.service(name, ends_with=ExitCode.DATA) as process:
                 wait_for(lambda process=process: process.poll() is not None, process, "its end")
-                assert "'millrace reprocess'" in process.error_output()
+                assert "'millrace reprocess'" in process.error_output
         assert {name: len(world.messages(name)) for name in held} == held
         doctor = world.command("doctor", "--json", code=1)
         assert "under the id" in str(doctor.stdout)
