@@ -3,25 +3,30 @@
 Subcommands are imported when they are used, so that ``millrace --help`` is quick and works without any extra.
 """
 
-import contextlib
-import importlib
-import os
-import select
-import signal
-import sys
-import traceback
-from types import FrameType
-from typing import Any, Final, NoReturn
-
-import click
-
-from millrace import __version__, kernel
-from millrace.installation import install_command
-from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.imports import uncollected
-from millrace.runtime.setting_names import variable_problems
 
-__all__ = ["main"]
+with uncollected():
+    import contextlib
+    import errno
+    import importlib
+    import os
+    import select
+    import signal
+    import sys
+    import traceback
+    from collections.abc import Iterator
+    from difflib import get_close_matches
+    from types import FrameType
+    from typing import Any, Final, NoReturn
+
+    import click
+
+    from millrace import __version__, kernel
+    from millrace.installation import install_command
+    from millrace.runtime.exit_codes import ExitCode
+    from millrace.runtime.setting_names import variable_problems
+
+__all__ = ["SuggestingGroup", "main"]
 
 _COMMANDS: Final = {
     "binlog": (
@@ -71,11 +76,38 @@ _COMMANDS: Final = {
 }
 """Where each subcommand lives, and its line in the help."""
 
+_SECTIONS: Final = {
+    "Run": ("run", "reader", "decoder", "rowmapper", "snapshot"),
+    "Look": ("status", "doctor", "verify", "topic", "schema", "binlog"),
+    "Repair": ("pause", "resume", "deadletter", "source", "state", "reprocess"),
+    "On this machine": ("demo", "local"),
+    "Spark": ("job",),
+}
+"""How the help groups them."""
+
+_UNWRITABLE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""Errors of the operating system for what is not written: no command opens a file for reading with these."""
+
 _EARLIER_NAMES: Final = {"recompute": "reprocess"}
 """Names of an earlier version, which still work."""
 
 
-class _LazyGroup(click.Group):
+class SuggestingGroup(click.Group):
+    """A group that names similar commands where it has none of the name that is given."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command. Click itself knows those of a group alone that has them all imported."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            similar = " or ".join(f"'{each}'" for each in get_close_matches(name, self.list_commands(ctx)))
+            advice = f"did you mean {similar}?" if similar else f"'{ctx.command_path} --help' lists them"
+            raise click.UsageError(f"No such command '{name}': {advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class _LazyGroup(SuggestingGroup):
     """A group that knows its commands by name and imports one when it is called."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -85,7 +117,8 @@ class _LazyGroup(click.Group):
         """
         if os.getpid() == 1:
             signal.signal(signal.SIGTERM, _end)
-        return super().main(*args, **extra)
+        with _output():
+            return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands."""
@@ -126,7 +159,9 @@ class _LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise SystemExit(int(ExitCode.INTERRUPTED)) from None
-        except Exception as error:  # noqa: BLE001 - told in full, with the exit code for it
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+                raise
             if isinstance(error, BrokenPipeError) and _reader_is_gone():
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise SystemExit(int(ExitCode.UNREAD)) from None
@@ -139,9 +174,28 @@ class _LazyGroup(click.Group):
             raise SystemExit(int(ExitCode.BUG)) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_where, line) in sorted(_COMMANDS.items())])
+        """Write the lists of commands without importing any."""
+        for section, names in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, _COMMANDS[name][1]) for name in names])
+
+
+@contextlib.contextmanager
+def _output() -> Iterator[None]:
+    """End the process with a line and a code of its own where what it writes cannot be written."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        with contextlib.suppress(OSError):  # no file: a test's
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        what = error.filename or "the output"
+        click.echo(f"error: {what} cannot be written: {error.strerror}", err=True)
+        raise SystemExit(int(ExitCode.OUTPUT)) from None
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
@@ -161,7 +215,7 @@ _MAY_LOAD_NO_SETTINGS: Final = frozenset({"binlog", "demo", "job", "local"})
 """Commands whose variables are checked here; the others check them as they load their settings."""
 
 
-@click.group(cls=_LazyGroup)
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(
     __version__, prog_name="millrace", message=f"%(prog)s, version %(version)s, kernel {kernel.state()}"
 )

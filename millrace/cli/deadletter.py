@@ -17,6 +17,7 @@ from pydantic import Field
 
 from millrace.avro.service_state import QuarantinedTable, RowMapperState
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
+from millrace.cli import SuggestingGroup
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -50,7 +51,7 @@ class _Settings(ServiceSettings):
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
 
 
-@click.group("deadletter")
+@click.group("deadletter", cls=SuggestingGroup)
 def deadletter() -> None:
     """List, show and redrive what the decoder or the row mapper could not pass on."""
 
@@ -323,12 +324,14 @@ def _as_line(dead_letter: DeadLetterRecord | Unreadable, *, waits: bool) -> str:
 
 
 def _as_json(dead_letter: DeadLetterRecord | Unreadable, *, waits: bool, whole: bool = False) -> str:
-    head = {"dead_letter": dead_letter.offset, "time": _time(dead_letter.timestamp_ms)}
+    offset = dead_letter.offset
+    head = {"offset": offset, "dead_letter": offset, "time": _time(dead_letter.timestamp_ms)}
     if isinstance(dead_letter, Unreadable):
         head |= {"key": _key(dead_letter.key), "unreadable": dead_letter.error}
         return printable_json(json.dumps(head, ensure_ascii=False))
     record = asdict(dead_letter.content)
     value, context = record.pop("value"), record.pop("context")
+    record["read_from"] = {"topic": record.pop("topic"), "offset": record.pop("offset")}
     record |= {"key": _key(dead_letter.content.key), "waits": waits, "size": len(value)}
     if whole:
         record["value"] = base64.b64encode(value).decode()

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from millrace.cli import SuggestingGroup
 from millrace.installation import install_command
 from millrace.local.artifacts import fetch
 from millrace.local.errors import LocalError
@@ -57,7 +58,7 @@ def _help(job: str) -> str:
     return files("spark_jobs").joinpath("help", f"{job}.txt").read_text()
 
 
-class _Jobs(click.Group):
+class _Jobs(SuggestingGroup):
     """The jobs as commands; pyspark is imported when one of them is asked for, not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import click
 
+from millrace.cli import SuggestingGroup
 from millrace.local import guard
 from millrace.local.artifacts import cache_folder, made_folder
 from millrace.local.errors import LocalError
@@ -25,7 +26,7 @@ _CHECK_INTERVAL_S = 1.0
 _DOWN_TIMEOUT_S = 90
 
 
-class _Words(click.Group):
+class _Words(SuggestingGroup):
     """A group whose commands print a LocalError as a line."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -11,6 +11,7 @@ import click
 
 from millrace.avro.service_state import RowMapperState, stored_state
 from millrace.binlog.table import ColumnDefinition, TableDefinition
+from millrace.cli import SuggestingGroup
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -42,7 +43,7 @@ _PLACE: Final = re.compile(r"(?:(\d+):)?(.+):(\d+)")
 _table: Final = click.argument("table", metavar="DATABASE.TABLE")
 
 
-@click.group("schema")
+@click.group("schema", cls=SuggestingGroup)
 def schema() -> None:
     """Show what is known of the definitions of tables, or make it again."""
 

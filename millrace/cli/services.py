@@ -5,13 +5,16 @@ from importlib import import_module
 import click
 
 from millrace.runtime.config_option import config_option
+from millrace.runtime.imports import uncollected
 
 
 def _service(name: str, what: str) -> click.Command:
     @click.command(name, help=f"{what} Settings come from the environment (MILLRACE_…) and a TOML file.")
     @config_option
     def command() -> None:
-        raise SystemExit(import_module(f"services.{name}.__main__").main())
+        with uncollected():
+            service = import_module(f"services.{name}.__main__")
+        raise SystemExit(service.main())
 
     return command
 

@@ -16,6 +16,7 @@ import click
 from millrace.avro.service_state import ReaderState, stored_state
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.header import FIRST_POSITION
+from millrace.cli import SuggestingGroup
 from millrace.cli.frame import check_topics, command_settings, errors_in_words, kafka_option
 from millrace.contract import Topics
 from millrace.kafka.client import connect
@@ -38,7 +39,7 @@ from services.reader.settings import ReaderSettings, checked_start
 from services.reader.start_position import seconds_of
 
 
-@click.group("source")
+@click.group("source", cls=SuggestingGroup)
 def source() -> None:
     """Do something to a source as a whole."""
 

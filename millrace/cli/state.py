@@ -8,6 +8,7 @@ import click
 
 from millrace.avro.service_state import DecoderState, ReaderState, Rebuilt, RowMapperState
 from millrace.avro.single_object import SingleObjectError
+from millrace.cli import SuggestingGroup
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -40,7 +41,7 @@ _MODULES: Final[dict[str, Any]] = {"reader": reader, "decoder": decoder, "rowmap
 _service: Final = click.argument("service", type=click.Choice(list(_KINDS)))
 
 
-@click.group("state")
+@click.group("state", cls=SuggestingGroup)
 def state() -> None:
     """Show where the services stand, or rebuild a state that was lost."""
 

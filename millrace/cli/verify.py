@@ -11,6 +11,7 @@ import click
 
 from millrace.avro.service_state import RowMapperState
 from millrace.binlog.names import folded
+from millrace.cli import SuggestingGroup
 from millrace.cli.frame import (
     check_topics,
     command_settings,
@@ -69,7 +70,7 @@ class _RowsSettings(RowMapperSettings):
     mysql: MysqlSettings = MysqlSettings()
 
 
-@click.group("verify")
+@click.group("verify", cls=SuggestingGroup)
 def verify() -> None:
     """Compare topics with what they were made from; the exit code is 1 where they differ."""
 

@@ -59,10 +59,12 @@ def read_topic(
     *,
     isolation: str = "read_committed",
     follow: bool = False,
-    start: int = 0,
+    start: int | Mapping[int, int] = 0,
     undecided: bool = True,
 ) -> Iterator[Message]:
     """Yield the committed records that a topic holds now from ``start`` on, partitions interleaved; then end.
+
+    ``start`` is an offset, or one for each partition.
 
     What lies in the topic when this is called and is undecided is waited for: a Kafka transaction that has
     been committed shows in one partition a moment before it does in another. Without ``undecided`` it is not:
@@ -76,9 +78,12 @@ def read_topic(
     consumer = client.Consumer(config, logger=client.KAFKA_LOG)
     try:
         with translated(f"reading {topic}"):
-            partitions = [
-                TopicPartition(topic, number, start or OFFSET_BEGINNING)
+            starts = {
+                number: start if isinstance(start, int) else start[number]
                 for number in consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+            }
+            partitions = [
+                TopicPartition(topic, number, first or OFFSET_BEGINNING) for number, first in starts.items()
             ]
             if not partitions:
                 return
@@ -89,7 +94,7 @@ def read_topic(
             )
             silence_s = _SILENCE_S if undecided else _TIMEOUT_S
             ends = {partition.partition: end for partition, end in found.items()}
-            unfinished = {number for number, end in ends.items() if end > start}
+            unfinished = {number for number, end in ends.items() if end > starts[number]}
             consumer.assign(partitions)
             heard = time.monotonic()
             while unfinished or follow:
@@ -99,7 +104,7 @@ def read_topic(
                     assert number is not None
                     assert offset is not None
                     if error is None:
-                        if follow or offset < ends[number]:
+                        if offset >= starts[number] and (follow or offset < ends[number]):
                             yield message
                         offset += 1
                     elif error.code() == KafkaError._BAD_MSG:
@@ -198,6 +203,19 @@ def latest_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the offset after the last record of each partition; raises KafkaException."""
     return _list_offsets(admin, partitions, _LATEST, isolation)
+
+
+def offsets_since(admin: AdminClient, topic: str, timestamp_ms: int) -> dict[int, int]:
+    """Return for each partition the offset of its first record of a time or later, or its end."""
+    with translated(f"looking up offsets of {topic} by time"):
+        numbers = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+        futures = admin.list_offsets(
+            dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms)), request_timeout=_TIMEOUT_S
+        )
+        found = {at: int(answer_of(future, _TIMEOUT_S).offset) for at, future in futures.items()}
+    return {at.partition: ends[at] if found[at] < 0 else found[at] for at in partitions}
 
 
 def _list_offsets(

@@ -28,6 +28,8 @@ class ExitCode(IntEnum):
     """A job has met records that could not be read; everything else is written."""
     BUG = 70
     """A bug of ours."""
+    OUTPUT = 74
+    """Standard output, or a file, cannot be written: its disk is full."""
     INTERRUPTED = 130
     """A command was ended by Ctrl-C, or a snapshot told to stop before its end."""
     UNREAD = 141

@@ -1,14 +1,17 @@
-"""Imports and garbage collection at the start of a process.
+"""Imports and garbage collection at the start of a process, and Ctrl-C meanwhile.
 
 What imports make stays until the process ends. To look through all of it for garbage, again and again while
 it grows, and once more at the end, takes a fifth of the time of a start.
 """
 
 import gc
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 from zipimport import zipimporter
 
 _OBJECTS_BEFORE_COLLECTION: Final = 50_000
@@ -16,16 +19,32 @@ _OBJECTS_BEFORE_COLLECTION: Final = 50_000
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Import without garbage collection, and leave what is there after that out of every later one."""
+    """Import without garbage collection, and leave what is there after that out of every later one.
+
+    Ctrl-C ends the process with one word: a KeyboardInterrupt in an import would be a traceback, or that
+    would turn it into another error.
+    """
     enabled, known = gc.isenabled(), len(sys.modules)
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        interruptible = interruptible and signal.signal(signal.SIGINT, _interrupted) is not None
+    except ValueError:  # not the main thread
+        interruptible = False
     gc.disable()
     try:
         yield
     finally:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if len(sys.modules) > known:
             gc.freeze()
         if enabled:
             gc.enable()
+
+
+def _interrupted(number: int, _frame: FrameType | None) -> NoReturn:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 @contextmanager

@@ -26,30 +26,34 @@ Logger = structlog.stdlib.BoundLogger
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes lines while somebody reads them; who has to know that nobody does any more is told once."""
+    """Writes lines while that is possible; ``when_unwritable`` is called once, when it no longer is."""
 
-    def __init__(self, stream: TextIO, when_unread: Callable[[], None] | None) -> None:
+    def __init__(self, stream: TextIO, when_unwritable: Callable[[OSError], None] | None) -> None:
         super().__init__(stream)
-        self._when_unread = when_unread
+        self._when_unwritable = when_unwritable
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Write to nowhere from here on if the reader has left; else say what is wrong with a record."""
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+        """Write to nowhere from here on if the stream refuses; else say what is wrong with a record."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
             super().handleError(record)
-        elif self._when_unread is None:
+        elif self._when_unwritable is None:
             raise  # noqa: PLE0704 - it is called where the error is handled
         else:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
-            self._when_unread()
+            self._when_unwritable(error)
 
 
 def configure_logging(
-    level: str = "INFO", stream: TextIO | None = None, *, when_unread: Callable[[], None] | None = None
+    level: str = "INFO",
+    stream: TextIO | None = None,
+    *,
+    when_unwritable: Callable[[OSError], None] | None = None,
 ) -> None:
     """Send this process's logs, those of libraries included, to ``stream`` (standard output) as JSON.
 
-    ``when_unread`` is called when the pipe that it leads to has no reader any more; without it who logs gets
-    a BrokenPipeError then.
+    ``when_unwritable`` is called when the pipe that it leads to has no reader any more (with a
+    BrokenPipeError), or its disk is full; without it who logs gets that error.
     """
     stamps: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -69,7 +73,7 @@ def configure_logging(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
-    handler = _Lines(stream or sys.stdout, when_unread)
+    handler = _Lines(stream or sys.stdout, when_unwritable)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=stamps,

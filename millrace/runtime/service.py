@@ -7,7 +7,7 @@
         while not service.stop.is_set(): …
 
 ``app`` returns when ``service.stop`` is set, at the next point where its work is whole. A first SIGTERM or
-SIGINT sets it, a second one ends the process at once. A log that nobody reads any more sets it too.
+SIGINT sets it, a second one ends the process at once. A log that cannot be written any more sets it too.
 
 What a service waits for may not come, and not every wait of a client library can be left. A process that was
 told to stop and has not ended after a while ends where it is: as after SIGKILL nothing is lost by that, since
@@ -68,19 +68,20 @@ class Service(Generic[S]):
 
 def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], None], **values: Any) -> int:
     """Load settings, run ``app``, give the process's exit code. ``values`` win over environment and file."""
-    stop, unread = threading.Event(), threading.Event()
+    stop = threading.Event()
+    unwritable: list[OSError] = []
 
-    def leave() -> None:
-        unread.set()
+    def leave(error: OSError) -> None:
+        unwritable.append(error)
         stop.set()
 
-    configure_logging(when_unread=leave)
+    configure_logging(when_unwritable=leave)
     clear_contextvars()
     bind_contextvars(service=name)
     log = get_logger("millrace")
     try:
         settings = load_settings(settings_class, **values)
-        configure_logging(settings.log_level, when_unread=leave)
+        configure_logging(settings.log_level, when_unwritable=leave)
         bind_contextvars(source=settings.source)
         service = Service(name, settings, log, stop)
         stop_of_service.set(stop)
@@ -106,7 +107,12 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         log.exception("bug", exit_code=int(ExitCode.BUG))
         _say(f"{name} failed because of a bug ({type(error).__name__}: {error}); the log has the details")
         return int(ExitCode.BUG)
-    return int(ExitCode.UNREAD if unread.is_set() else ExitCode.STOPPED)
+    if any(isinstance(each, BrokenPipeError) for each in unwritable):
+        return int(ExitCode.UNREAD)
+    if unwritable:
+        _say(f"its log cannot be written to standard output: {unwritable[0].strerror}")
+        return int(ExitCode.OUTPUT)
+    return int(ExitCode.STOPPED)
 
 
 def _say(*lines: str) -> None:

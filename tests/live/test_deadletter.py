@@ -86,12 +86,10 @@ def test_a_quarantined_table_is_redriven(world):
     since = f"has been quarantined since {dead_letters[0]['key']}"
     assert f"{table} {since}, {count} dead letters wait" in listed[-1]
     assert deadletter(world, "list", "--service", "decoder", "--json").stdout == ""
-    shown = deadletter(world, "show", str(dead_letters[0]["dead_letter"])).stdout
+    shown = deadletter(world, "show", str(dead_letters[0]["offset"])).stdout
     assert f"table:       {table}" in shown
     assert "SchemaMismatchError" in shown
-    whole = deadletter(
-        world, "show", str(dead_letters[0]["dead_letter"]), "--format", "bytes", text=False
-    ).stdout
+    whole = deadletter(world, "show", str(dead_letters[0]["offset"]), "--format", "bytes", text=False).stdout
     assert len(whole) == dead_letters[0]["size"]
     refused = deadletter(world, "redrive", "no.table", code=2).stderr
     assert refused == (

@@ -35,6 +35,34 @@ def test_every_command_has_help(name: str) -> None:
     assert f"{name} " in outcome.output
 
 
+def test_the_help_has_each_command_in_one_section() -> None:
+    assert sorted(name for names in cli._SECTIONS.values() for name in names) == sorted(cli._COMMANDS)
+
+
+@pytest.mark.parametrize("names", [[], ["topic"], ["deadletter"], ["deadletter", "show"], ["local", "up"]])
+def test_h_is_help(names: list[str]) -> None:
+    short, long = (CliRunner().invoke(main, [*names, option]) for option in ("-h", "--help"))
+    assert short.exit_code == 0
+    assert short.output == long.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["statsu"], "status"),
+        (["row-mapper"], "rowmapper"),
+        (["deadletters"], "deadletter"),
+        (["deadletter", "lst"], "list"),
+        (["topic", "x", "--limt", "3"], "--limit"),
+        (["job", "analytcs"], "analytics"),
+    ],
+)
+def test_a_name_that_is_misspelt(typed: list[str], meant: str) -> None:
+    outcome = CliRunner().invoke(main, typed)
+    assert outcome.exit_code == 2
+    assert f"'{meant}'" in outcome.output
+
+
 def test_version() -> None:
     said = CliRunner().invoke(main, ["--version"]).output
     assert said == f"millrace, version {__version__}, kernel {kernel.state()}\n"
@@ -120,6 +148,74 @@ def test_an_interrupt_is_one_line() -> None:
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate()
     assert (process.returncode, output, errors) == (130, b"", b"interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "module", ["millrace.installation", "millrace.status.collect", "services.decoder.app"]
+)
+def test_an_interrupt_while_modules_are_imported(module: str) -> None:
+    command = "decoder" if module.startswith("services") else "status"
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from millrace.cli import main\n"
+        f"main([{command!r}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"interrupted\n")
+
+
+LOG = Path(__file__).parents[1] / "binlog_command/logs/mysql.000001"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["millrace.cli", "--version"],
+        ["millrace.cli", "--help"],
+        ["millrace.cli", "topic", "--help"],
+        ["millrace.cli", "job", "analytics", "--help"],
+        ["millrace.cli", "binlog", str(LOG)],
+        ["millrace.cli", "binlog", "--stats", str(LOG)],
+        ["millrace.cli", "decoder"],
+        ["services.reader"],
+    ],
+    ids=" ".join,
+)
+def test_standard_output_that_cannot_be_written(command: list[str]) -> None:
+    environment = os.environ | {
+        "MILLRACE_SOURCE": "shop",
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "MILLRACE_REGISTRY_URL": "http://127.0.0.1:1",
+        "MILLRACE_FILES": str(LOG),
+        "MILLRACE_HTTP_PORT": "0",
+    }
+    if "decoder" in command:
+        del environment["MILLRACE_FILES"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert done.returncode == (1 if "binlog" in command else 74), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_large_output_that_cannot_be_written() -> None:
+    """It goes past the buffers, so that none of it is left to be refused again."""
+    with started("import os\nos.dup2(os.open('/dev/full', 1), 1)\nclick.echo('x' * 10**6)") as process:
+        _, errors = process.communicate()
+    assert process.returncode == 74
+    assert len(errors.splitlines()) == 1
 
 
 def test_a_bug_has_its_exit_code() -> None:
