@@ -98,7 +98,7 @@ def _is_key(key: Any, wanted: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=_plain)
+    return json.dumps(value, default=_plain).strip('"') if not isinstance(value, str) else value
 
 
 def _headers(message: Message) -> dict[str, Any]:

@@ -25,9 +25,8 @@ def test_which_records_are_printed(kafka: Kafka, admin: AdminClient, source_name
 
     def produce(first: int, last: int) -> None:
         for number in range(first, last):
-            producer.produce(
-                name, b"%d" % number, b"a:%d" % number, number % 2, None, NOON_MS + number * DAY_MS
-            )
+            at_ms = NOON_MS + number * DAY_MS
+            producer.produce(name, b"%d" % number, b"a:%d" % number, number % 2, timestamp=at_ms)
         producer.flush(60)
 
     produce(0, 12)
@@ -56,7 +55,7 @@ def test_which_records_are_printed(kafka: Kafka, admin: AdminClient, source_name
         wait_for(lambda: process.output.count("\n") == 10, process, "what comes")
         process.send_signal(signal.SIGINT)
         process.wait(120)
-    assert {json.loads(line)["value"] for line in process.output.splitlines()} == set(range(10, 20))
+    assert {int(json.loads(line)["value"]) for line in process.output.splitlines()} == set(range(10, 20))
     assert (process.returncode, process.error_output) == (0, "")
 
 
