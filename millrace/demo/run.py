@@ -259,8 +259,6 @@ class Demo:
         records = sum(comparison.records for comparison in comparisons)
         rows = sum(comparison.rows for comparison in comparisons)
         tables, large, undone = len(comparisons), self.options.large_rows, workload.rolled_back
-        program = Path(sys.executable).with_name("millrace")
-        hint = "see below" if self.options.stay else "with the servers kept running: make demo STAY=1"
         lines = [
             "",
             "What happened:",
@@ -274,9 +272,9 @@ class Demo:
             f"  Its verdict: {loops['verdict']}.",
             f"Report on what was written:  {output / 'analytics' / 'report.html'}",
             f"Report on loops:             {output / 'loop_detection' / 'report.html'}",
-            f"To look at a topic, {hint}:",
-            f"  {program} topic {topics.table(self.database, 'orders')} --limit 3",
         ]
+        if not self.options.stay:
+            lines.append("To look at topics and change rows, keep the servers running: make demo STAY=1")
         if self.options.bootstrap_servers:
             kept = "" if self.options.registry_url else ", but their schemas end here: see REGISTRY=…"
             count = len(source_topics(admin, self.source))
@@ -284,13 +282,42 @@ class Demo:
         self.display.plain("\n".join(lines))
 
     def _stay(self, endpoints: Endpoints) -> None:
+        """Start the services again, print what to try, and wait for Ctrl-C."""
+        assert self._services is not None
+        self.display.say("starting reader, decoder and row mapper again")
+        self._services.start()
         environment = endpoints.environment()
         names = ("MILLRACE_SOURCE", "MILLRACE_KAFKA_BOOTSTRAP_SERVERS", "MILLRACE_REGISTRY_URL")
-        exports = "\n".join(f"export {name}={environment[name]}" for name in names)
-        self.display.plain(f"\nThe servers stay until Ctrl-C. For other terminals:\n{exports}")
+        program = Path(sys.executable).with_name("millrace")
+        row = (
+            f"INSERT INTO {self.database}.orders (customer_id, state, placed, total) "  # noqa: S608 - for the user
+            "VALUES (1, 'new', NOW(), 9.99)"
+        )
+        lines = [
+            "",
+            "Servers and services run until Ctrl-C. To try in another terminal:",
+            *(f"  export {name}={environment[name]}" for name in names),
+            f"  {program} status",
+            f"  {program} topic {Topics(self.source).table(self.database, 'orders')} --follow",
+            "and in one more, a row that arrives there:",
+            *(f"  {line}" for line in self._insert_commands(row)),
+        ]
+        self.display.plain("\n".join(lines))
         while True:
             time.sleep(1)
             self._stack.check()
+            self._services.check()
+
+    def _insert_commands(self, statement: str) -> list[str]:
+        """Return commands that execute a statement; for the user's server, the statement itself."""
+        if self._own_server:
+            return [f"{statement};"]
+        socket = self._stack.database.root_address.unix_socket
+        connect = f"pymysql.connect(unix_socket='{socket}', user='root', autocommit=True)"
+        return [
+            f'{sys.executable} -c "import pymysql; {connect}.cursor().execute(\\"{statement}\\")"',
+            f'mysql --user=root --socket={socket} --execute="{statement}"   # the same, with the client',
+        ]
 
 
 def are_equal(comparisons: Sequence[Comparison]) -> bool:

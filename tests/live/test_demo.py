@@ -1,5 +1,6 @@
 """The demo as a user runs it: it ends well, and however it ends, it leaves no process behind."""
 
+import json
 import os
 import re
 import signal
@@ -38,13 +39,42 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+def try_what_it_says(text: str) -> None:
+    """Run the commands that the demo prints, as a user would, until the row has arrived."""
+    commands = text.partition("To try in another terminal:\n")[2].splitlines()
+    exports, (status, follow) = commands[:3], commands[3:5]
+    insert = commands[6]
+    environment = "\n".join(exports)
+    done = subprocess.run(
+        ["bash", "-c", f"{environment}\n{status}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with subprocess.Popen(
+        ["bash", "-c", f"{environment}\nexec {follow.strip()}"], stdout=subprocess.PIPE, text=True
+    ) as topic:
+        assert topic.stdout is not None
+        subprocess.run(["bash", "-c", insert], check=True)
+        for line in topic.stdout:
+            after = json.loads(line)["value"]["after"]
+            if after["total"] == "9.99" and after["customer_id"] == 1:
+                break
+        else:
+            pytest.fail("the row has not arrived")
+        topic.terminate()
+
+
 def test_the_row_topics_equal_the_tables(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports")) as process:
-        code = process.wait(1600)
+    with demo(log, "--rows", "2000", "--output", str(tmp_path / "reports"), "--stay") as process:
+        while "and in one more" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        time.sleep(0.5)
+        try_what_it_says(log.read_text())
+        process.send_signal(signal.SIGINT)
+        process.wait(120)
     text = log.read_text()
-    assert code == 0, text
-    assert text.splitlines()[-1] == "row topics equal the tables: yes"
+    assert "\nrow topics equal the tables: yes\n" in text
     assert len(re.findall(r": [\d,]+ records folded .*: equal$", text, re.MULTILINE)) == 8
     (changed,) = re.findall(
         r"^  ([\d,]+) rows of 8 tables were changed, 2,000 in one transaction;$", text, re.MULTILINE
