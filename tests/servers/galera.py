@@ -190,7 +190,7 @@ def test_nodes_that_number_transactions_by_themselves(
         assert words in done.stderr
         assert "MILLRACE_START" not in done.stderr
         doctor = run_python(
-            *("-m", "millrace.cli", "doctor", world.source),
+            *("-m", "millrace.cli", "doctor"),
             settings={**world.environment, **server_environment(second)},
         )
         assert (doctor.returncode, words in doctor.stdout) == (1, True), doctor.stdout + doctor.stderr
