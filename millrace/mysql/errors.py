@@ -218,7 +218,7 @@ _BY_CODE: dict[int, tuple[type[SourceError], str]] = {
 
 
 _OF_THE_READER = "REPLICATION SLAVE, REPLICATION CLIENT, SELECT"
-_PRIVILEGES = re.compile(r"\(AT LEAST ONE OF\) THE ([A-Z_ ,]+) PRIVILEGE")
+_PRIVILEGES = re.compile(r"THE ([A-Z_ ,]+) PRIVILEGE")
 _NOT_ON_TABLES = (1142, 1143)
 _NOT_ALLOWED = 1227
 _NOT_ALLOWED_ONCE_IN = (1044, 1045)

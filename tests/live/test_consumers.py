@@ -255,5 +255,5 @@ def test_an_incompatible_schema_goes_on_in_the_next_version_of_the_topic(world):
     ]
     assert len(world.messages(topic)) == 3
     assert not world.messages(world.topics.deadletter)
-    said = world.command("verify", "rows", "--idle").stdout
+    said = world.command("verify", "rows", "--idle", f"{world.database}.a").stdout
     assert f"{world.database}.a: 6 records, 3 rows: equal" in said

@@ -209,12 +209,12 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
         assert said.startswith(f"error: the state in {topic} cannot be read: {name}State: 6e6f is not c3 01")
     report = json.loads(place.command("doctor", "--json", code=1, **server).output)
     (found,) = [found for found in report["findings"] if found["check"] == "reader_state"]
-    assert found["text"] == (
+    assert found["text"].startswith(
         "the reader's state cannot be read: ReaderState: 6e6f is not c3 01, the start of an Avro single "
-        "object"
+        "object; 'millrace state rebuild reader'"
     )
     assert found["advice"] == "was it written by a newer version?"
-    status = place.command("status", code=0).output
+    status = place.command("status", code=ExitCode.KAFKA).output  # no service has run
     for name in ("Reader", "Decoder", "RowMapper"):
         assert f"{name}State: 6e6f is not c3 01, the start of an Avro single object" in status
 
@@ -250,7 +250,7 @@ def test_records_that_nobody_can_read(place: World, dead_letter: bytes, mysql: M
     )
     assert found[2]["value"]["unreadable"].startswith("it is not a record of its schema: ")
     assert found[3]["value"]["error_class"] == "TruncatedError"
-    status = place.command("status", code=0).output
+    status = place.command("status", code=ExitCode.KAFKA).output  # no service has run
     assert (
         "events cannot be counted by transactions and bytes: 6e6f6e7365 is not 00 and a schema id" in status
     )
