@@ -65,7 +65,9 @@ def mapped(name: str) -> World:
         pytest.skip(f"{FOLDER} is absent: set MILLRACE_SHARED to the folder that holds debezium/")
     # Only schemas have attributes.
     settings = {
-        key: value for key, value in LIKE_DEBEZIUM.items() if name != "json" or key != "column_attributes"
+        key: value
+        for key, value in LIKE_DEBEZIUM.items()
+        if name not in ("json", "cloudevents") or key != "column_attributes"
     }
     made = World(EventsTopic().add_file(FOLDER / "binlog.000030"), **settings, format=name)
     made.run()

@@ -59,7 +59,7 @@ from millrace.mysql.errors import (
             1236,
             "read error on log",
             RetriableError,
-            "MILLRACE_START names a position, it may not be where an event starts (error 1236: read error on",
+            "be where an event starts",
         ),
         (
             1227,
