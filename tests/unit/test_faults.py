@@ -789,7 +789,7 @@ def test_a_transaction_that_ends_by_the_clock(
     clock = [0.0]
     monkeypatch.setattr(time, "clock_gettime", lambda _: time.monotonic() + clock[0])
     found = set()
-    for call in range(1, 60, 3):
+    for call in range(1, 120, 3):
         world = before.copy()
 
         def wake(broker: Broker = world.broker) -> None:
