@@ -150,7 +150,7 @@ def test_what_could_not_be_decoded_comes_in_its_place(world):
             earlier.commit(b"the state of another version")
         with world.service(service, ends_with=7) as process:
             process.wait(240)
-        assert process.error_output.endswith("'millrace reprocess' lets decoder and row mapper begin again\n")
+        assert f"'millrace state rebuild {service}'" in process.error_output
     said = reprocess(world, "--yes").stdout
     raw = held_offsets(connect(world.settings), {world.topics.raw: 1})[world.topics.raw, 0]
     assert f"decoder and row mapper, when they are started, take {len(raw)} raw records again" in said
