@@ -124,8 +124,9 @@ def _with_charset(spec: ColumnSpec, definition: ColumnDefinition, server: Server
         else:
             text = f"({length})"
     else:
-        if name == "text" and spec.arguments and spec.arguments[0]:
-            name = _text_of(spec.arguments[0] * width)
+        size = _size(spec, server)
+        if name == "text" and size is not None:
+            name = _text_of(size * width)
         text = ""
     if charset == BINARY:
         name, definition = _BINARY_OF[name], replace(definition, charset=None, collation=None)
@@ -241,8 +242,15 @@ def _lengthy(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
     return f"{spec.type}({length})", False
 
 
-def _blob(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
-    return _BINARY_OF[_text_of((spec.arguments and spec.arguments[0]) or _MAX_VARCHAR)], False
+def _blob(spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    size = _size(spec, session.server)
+    return _BINARY_OF[_text_of(_MAX_VARCHAR if size is None else size)], False
+
+
+def _size(spec: ColumnSpec, server: Server) -> int | None:
+    """Return the size of a TEXT or BLOB that is given; MariaDB takes TEXT(0) for TEXT."""
+    size = spec.arguments[0] if spec.arguments else None
+    return None if size == 0 and server.mariadb else size
 
 
 def _vector(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:

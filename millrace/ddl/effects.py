@@ -511,6 +511,8 @@ class _Table:
 
     def _set_defaults(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
         """Take the table's options, which hold for all columns of the statement; convert those there are."""
+        options = [each.options for each in operations if isinstance(each, ddl.SetOptions)]
+        named = {charset_named(one.charset) for one in options if one.charset not in (None, "default")}
         for each in operations:
             if isinstance(each, ddl.SetOptions):
                 self._engine = each.options.engine or self._engine
@@ -520,6 +522,8 @@ class _Table:
                 self._set_charset(each.charset or "default", each.collation, database_charset)
                 if self._charset is None:
                     raise NotUnderstoodError("it converts to an unknown default character set")
+                if named - {self._charset}:
+                    raise NotUnderstoodError("it converts to a character set, and names another as default")
                 self._converts_to = self._charset, each.collation
                 self._columns = [
                     converted(column, self._charset, each.collation, self._session.server)
