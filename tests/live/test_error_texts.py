@@ -214,7 +214,7 @@ def test_states_that_cannot_be_read(place: World, mysql: MySQL) -> None:
         "object; 'millrace state rebuild reader'"
     )
     assert found["advice"] == "was it written by a newer version?"
-    status = place.command("status", code=ExitCode.KAFKA).output  # no service has run
+    status = place.command("status", code=0).output
     for name in ("Reader", "Decoder", "RowMapper"):
         assert f"{name}State: 6e6f is not c3 01, the start of an Avro single object" in status
 
