@@ -430,7 +430,11 @@ class LiveSource:
                 raise self._other_log(
                     connection, state, reason, f"{file.name} does not say what lies before it"
                 )
-            unread = ", ".join(f"up to {gtid}" for gtid in read.lacking(before))
+            reached = {(gtid.domain_id, gtid.server_id): f"after {gtid} " for gtid in read}
+            unread = ", ".join(
+                f"{reached.get((gtid.domain_id, gtid.server_id), '')}up to {gtid}"
+                for gtid in read.lacking(before)
+            )
             changed = self._purged(connection, unread)
             read.update(before)
         ends = WhereReadEnds(read, before)

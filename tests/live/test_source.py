@@ -192,11 +192,14 @@ def test_a_unix_socket_ipv6_and_the_next_server(
 ) -> None:
     world = ReaderWorld.of(kafka, source_name, mysql)
     write(mysql, "reached", 1)
-    run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=str(mysql.socket))
+    run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=str(mysql.socket), MILLRACE_MYSQL_PORT="")
     with Proxy(mysql.port, host="::1") as proxy:
         write(mysql, "reached", 1)
-        run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=f"127.0.0.1:{free_port},[::1]:{proxy.port}")
-        line = refusal(world, 3, MILLRACE_MYSQL_HOST=f"127.0.0.1:{free_port},/no/such.sock")
+        both = f"127.0.0.1:{free_port},[::1]:{proxy.port}"
+        run_to_the_end(world, mysql, MILLRACE_MYSQL_HOST=both, MILLRACE_MYSQL_PORT="")
+        line = refusal(
+            world, 3, MILLRACE_MYSQL_HOST=f"127.0.0.1:{free_port},/no/such.sock", MILLRACE_MYSQL_PORT=""
+        )
         for words in (
             "no server can be read: ",
             f"127.0.0.1:{free_port}: cannot connect",
