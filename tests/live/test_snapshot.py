@@ -522,12 +522,12 @@ class Pods:
         shop = {
             "name": world.source,
             "start": "latest",
-            "config": "[kafka]\nconnect_timeout_s = 60\n",
+            "config": '[replicate]\nignore_db = "audit"\n',
             "mysql": {"host": server.host, "port": server.port, "tls": {"getServerPublicKey": True}},
             "snapshot": {"mode": "once", **snapshot},
         }
         values = {
-            "kafka": {"bootstrapServers": world.settings.bootstrap_servers},
+            "kafka": {"bootstrapServers": world.settings.bootstrap_servers, "connectTimeoutSeconds": 60},
             "registry": {"url": world.environment["MILLRACE_REGISTRY_URL"]},
             "topics": {"replicationFactor": 1},
             "sources": {"shop": shop},
