@@ -41,6 +41,8 @@ _CELL_BYTES: Final = 100
 _CHARACTER_BYTES: Final = 4
 
 _SYNTAX_ERROR: Final = 1064
+_WHO: Final = "ask who we are"
+"""What is asked where something is denied; a server may deny this too."""
 
 
 class Flavour(Enum):
@@ -241,7 +243,7 @@ class MysqlConnection:
     @property
     def account(self) -> str:
         """The account that the server takes us for, as a GRANT names it: ``'user'@'host'``."""
-        row = self.row("SELECT CURRENT_USER() AS account", doing="ask who we are")
+        row = self.row("SELECT CURRENT_USER() AS account", doing=_WHO)
         user, _, host = row.text("account").rpartition("@")
         return f"{self.quoted(user)}@{self.quoted(host)}"
 
@@ -318,7 +320,7 @@ class MysqlConnection:
             return self._malformed(doing)
         code &= 0xFFFF
         account = ""
-        if is_denied(code, doing):
+        if is_denied(code, doing) and doing != _WHO:
             with suppress(SourceError):
                 account = self.account
         server, user = str(self.address), self.address.user

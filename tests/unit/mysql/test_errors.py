@@ -1,7 +1,11 @@
 """The words in which servers' errors reach a person."""
 
+from typing import NoReturn
+
+import pymysql
 import pytest
 
+from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import (
     CONNECT,
     DuplicateReplicaError,
@@ -99,3 +103,19 @@ def test_words(code: int, text: str, kind: type[Exception], words: str) -> None:
 def test_a_missing_privilege_may_look_like_a_wrong_password() -> None:
     error = from_server(1045, "Access denied", server="db:3306", user="reader", doing="register as a replica")
     assert "run GRANT REPLICATION SLAVE" in str(error)
+
+
+def test_a_server_that_denies_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked once who we are, and the error names the account by the user alone."""
+    connection = MysqlConnection.__new__(MysqlConnection)
+    connection.address = MysqlAddress("db", user="reader")
+    denied = pymysql.err.OperationalError(1227, "you need the RELOAD privilege")
+    asked = []
+
+    def row(sql: str, *, doing: str) -> NoReturn:
+        asked.append(sql)
+        raise connection._error(denied, doing)
+
+    monkeypatch.setattr(connection, "row", row)
+    assert "run GRANT RELOAD ON *.* TO 'reader'@'%'" in str(connection._error(denied, "hold writes"))
+    assert len(asked) == 1
