@@ -19,6 +19,7 @@ from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.status import log_status
 from millrace.rowmapper.session import DEFINING, defining_statement, is_on_temporary_table
 from tests.ddl.grammar import DATABASE, Grammar, Made
+from tests.ddl.tables import Tables
 from tests.ddl_text import brief
 
 MODES = (
@@ -32,33 +33,6 @@ MODES = (
 _TRIES = 200
 _ENDED = (0, 2006, 2013)
 NAMES = ("utf8mb4", "utf8mb4", "latin1", "gbk")
-
-
-class Tables(dict[tuple[str, str], State]):
-    """The definitions before a statement."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: dict[tuple[str, str], TableDefinition] = {}
-
-    def state(self, database: str, table: str) -> State | None:
-        return self.get((database, table))
-
-    def later(self, database: str, table: str) -> State | None:
-        return MISSING
-
-    def was_read(self, database: str, table: str) -> bool:
-        return False
-
-    def last(self, database: str, table: str) -> TableDefinition | None:
-        return self._last.get((database, table))
-
-    def tables(self, database: str) -> Iterator[str]:
-        return (table for (name, table), state in self.items() if name == database and state is not MISSING)
-
-    def put(self, changes: dict[tuple[str, str], State]) -> None:
-        self.update(changes)
-        self._last |= {key: state for key, state in changes.items() if isinstance(state, TableDefinition)}
 
 
 @dataclass

@@ -7,7 +7,6 @@ after each of the statements, as far as it changed; ``tests/live/test_schema_his
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,38 +16,19 @@ from hypothesis import strategies as st
 
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.ddl import MISSING, UNNAMED, Server, Session, State, Unknown, altered, apply
+from tests.ddl.tables import Tables as DefinedTables
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
 
 MODES = {"ANSI_QUOTES": 0x4, "REAL_AS_FLOAT": 0x1, "ORACLE": 0x200, "NO_BACKSLASH_ESCAPES": 0x100000, "": 0}
 
 
-class Tables(dict[tuple[str, str], State]):
-    """The definitions before a statement."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: dict[tuple[str, str], TableDefinition] = {}
-
-    def state(self, database: str, table: str) -> State | None:
-        return self.get((database, table))
-
-    def later(self, database: str, table: str) -> State | None:
-        return MISSING
-
-    def was_read(self, database: str, table: str) -> bool:
-        return False
-
-    def last(self, database: str, table: str) -> TableDefinition | None:
-        return self._last.get((database, table))
-
-    def tables(self, database: str) -> Iterator[str]:
-        return (table for (name, table), state in self.items() if name == database and state is not MISSING)
+class Tables(DefinedTables):
+    """The definitions before a statement, which it can run."""
 
     def run(self, statement: str, session: Session) -> dict[tuple[str, str], State]:
         changes = apply(statement, session, self)
-        self.update(changes)
-        self._last |= {key: state for key, state in changes.items() if isinstance(state, TableDefinition)}
+        self.put(changes)
         return changes
 
     def brief(self, table: str) -> str:
