@@ -282,7 +282,7 @@ class MariaDB(DatabaseServer):
         return fetch("mariadb") / "bin" / "mariadbd"
 
     def _initialize(self, folder: Path, log: Path) -> None:
-        share = self._server_program().parent.parent / "share"
+        share = Path(str(self._base_options(folder)["lc-messages-dir"]))
         scripts = ("mariadb_system_tables", "mariadb_performance_tables", "mariadb_system_tables_data")
         prelude = b"CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
         sql = prelude + b"".join((share / f"{name}.sql").read_bytes() for name in scripts)

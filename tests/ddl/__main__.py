@@ -10,8 +10,9 @@ import pymysql
 
 from millrace.local import MariaDB, MySQL
 from tests.ddl.check import Figures, run
+from tests.servers.databases import DebianMariaDB, DebianMySQL
 
-SERVERS = {"mysql": MySQL, "mariadb": MariaDB}
+SERVERS = {"mysql": MySQL, "mysql97": DebianMySQL, "mariadb": MariaDB, "mariadb118": DebianMariaDB}
 _AT_ONCE = 500
 
 

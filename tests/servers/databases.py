@@ -9,15 +9,17 @@ which is then compared byte for byte. Such a server must write a binary log in R
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import pymysql
 
 from millrace.local import MariaDB, MySQL
-from millrace.local.artifacts import bundle, fetch
+from millrace.local.artifacts import bundle, cache_folder, fetch, made_folder, made_once
 from millrace.local.database import DatabaseServer, Option
+from millrace.local.errors import LocalError
 from millrace.mysql.address import MysqlAddress
+from tests.debian import unpacked_from
 
 VARIABLE = "SERVERS"
 
@@ -86,6 +88,62 @@ class OldMariaDB(MariaDB):
             "binlog-annotate-row-events": True,
             "binlog-checksum": "CRC32",
         }
+
+
+class DebianServer(DatabaseServer):
+    """A server of another suite of Debian, unpacked into the cache, with the libraries of that suite."""
+
+    suite: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+    program: ClassVar[str]
+
+    @property
+    def root(self) -> Path:
+        """Where the packages are unpacked."""
+
+        def make(folder: Path) -> None:
+            if unpacked_from(self.suite, folder / "packages", *self.packages) is None:
+                raise LocalError(f"apt-get has no {self.packages[0]} of {self.suite} for this machine")
+
+        place = made_folder(cache_folder() / "debian") / f"{self.packages[0]}-{self.suite}"
+        waiting_for = f"another process that fetches {self.packages[0]}"
+        return made_once(place, make, waiting_for=waiting_for) / "packages" / "root"
+
+    def _find_program(self) -> Path:
+        # By the loader of its suite: the machine's may be too old for its libraries.
+        (loader,) = (self.root / "usr" / "lib64").glob("ld-linux-*")
+        libraries = ":".join(str(path) for path in (self.root / "usr" / "lib").glob("*-linux-gnu"))
+        script = self.folder / self.program
+        script.write_text(
+            f'#!/bin/sh\nexec {loader} --library-path {libraries} {self.root}/usr/sbin/{self.program} "$@"\n'
+        )
+        script.chmod(0o755)
+        return script
+
+    def _base_options(self, data_folder: Path) -> dict[str, Option]:
+        share = next((self.root / "usr" / "share").glob("*/charsets")).parent
+        return {
+            **super()._base_options(data_folder),
+            "basedir": str(self.root / "usr"),
+            "lc-messages-dir": str(share),
+            "character-sets-dir": str(share / "charsets"),
+        }
+
+
+class DebianMySQL(DebianServer, MySQL):
+    """MySQL 9.7."""
+
+    suite, packages, program = "sid", ("mysql-server-core",), "mysqld"
+
+    def _base_options(self, data_folder: Path) -> dict[str, Option]:
+        # Debian's folder for files is of the machine.
+        return {**super()._base_options(data_folder), "secure-file-priv": ""}
+
+
+class DebianMariaDB(DebianServer, MariaDB):
+    """MariaDB 11.8."""
+
+    suite, packages, program = "trixie", ("mariadb-server-core",), "mariadbd"
 
 
 class NamedServer:
