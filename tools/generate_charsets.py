@@ -3,11 +3,11 @@
 
 Usage::
 
-    python tools/generate_charsets.py mysql://root@127.0.0.1:3306 mysql://root@127.0.0.1:3307
+    python tools/generate_charsets.py mysql://root@127.0.0.1:3306
 
-The first server (MySQL 8.0 or newer) is asked by CONVERT for the meaning of every code of every character
-set; all servers are asked for their collation ids. Multi-byte character sets are stored as their differences
-from the nearest codec of Python, so that nothing is assumed about how near it is. Takes a minute.
+The server (MySQL 8.0 or newer) is asked by CONVERT for the meaning of every code of every character set.
+Multi-byte character sets are stored as their differences from the nearest codec of Python, so that nothing is
+assumed about how near it is. Takes a minute.
 """
 
 import json
@@ -120,39 +120,11 @@ def multi_byte(cursor: pymysql.cursors.Cursor, charset: str) -> dict[str, object
     return best
 
 
-def as_runs(numbers: list[int]) -> str:
-    """Write ascending numbers as runs: ``1-3 7``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def collations(connection: pymysql.connections.Connection) -> dict[str, object]:
-    """Read a server's collation ids by character set."""
-    cursor = connection.cursor()
-    cursor.execute("SELECT VERSION()")
-    (version,) = cursor.fetchone()
-    if "MariaDB" in version:
-        cursor.execute(
-            "SELECT ID, CHARACTER_SET_NAME, FULL_COLLATION_NAME"
-            " FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
-        )
-    else:
-        cursor.execute("SELECT ID, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS")
-    numbers: dict[str, list[int]] = {}
-    for number, charset, _ in sorted(cursor.fetchall()):
-        numbers.setdefault({"utf8": "utf8mb3"}.get(charset, charset), []).append(number)
-    return {"server": version, "numbers": {charset: as_runs(of_one) for charset, of_one in numbers.items()}}
-
-
 def main() -> None:
-    """Ask the servers and write the file."""
-    connections = [connect(url) for url in sys.argv[1:]]
-    cursor = connections[0].cursor()
+    """Ask the server and write the file."""
+    (url,) = sys.argv[1:]
+    connection = connect(url)
+    cursor = connection.cursor()
     cursor.execute("SELECT VERSION()")
     (version,) = cursor.fetchone()
     cursor.execute("SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS ORDER BY 1")
@@ -168,11 +140,9 @@ def main() -> None:
         "server": version,
         "single_byte": single,
         "multi_byte": multi,
-        "collations": [collations(connection) for connection in connections],
     }
     OUTPUT.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="ascii")
-    for connection in connections:
-        connection.close()
+    connection.close()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 # ruff: noqa: INP001 - a script, no package
-"""Write millrace/binlog/columns/collations.tsv from running servers: which name each collation id has.
+"""Write millrace/binlog/columns/collations.tsv from running servers: the character set and names of each id.
 
-Usage::
+Usage, with the newest MySQL and the newest MariaDB (``tests/servers/databases.py`` fetches some)::
 
     python tools/generate_collations.py mysql://root@127.0.0.1:3306 mysql://root@127.0.0.1:3307
 
-The first server is a MySQL, the second a MariaDB (11.4 or newer, which lists the ids of all its collations).
-The collations that MySQL 8.0.30 added are entered by hand, below.
+MariaDB must be 11.4 or newer, which lists the ids of all its collations.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,43 +17,53 @@ import pymysql
 
 OUTPUT = Path(__file__).parent.parent / "millrace" / "binlog" / "columns" / "collations.tsv"
 
-SINCE_8_0_30 = {
-    310 + 2 * index + sensitive: f"utf8mb4_{language}_0900_{'as_cs' if sensitive else 'ai_ci'}"
-    for index, language in enumerate(("nb", "nn", "sr_latn", "bs", "bg", "gl", "mn_cyrl"))
-    for sensitive in (0, 1)
-}
-"""What the manual of MySQL 8.0 lists and older servers do not have."""
-
-QUERIES = (
-    "SELECT id, collation_name FROM information_schema.COLLATIONS",
-    "SELECT id, full_collation_name FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
+IN_MYSQL = "SELECT ID, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS"
+IN_MARIADB = (
+    "SELECT ID, CHARACTER_SET_NAME, FULL_COLLATION_NAME"
+    " FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL"
 )
 
 
-def names(url: str, query: str) -> dict[int, str]:
-    """Ask a server for its collations."""
+def connect(url: str) -> "pymysql.connections.Connection[pymysql.cursors.Cursor]":
+    """Connect to ``mysql://user:password@host:port``."""
     parts = urlsplit(url)
-    with (
-        pymysql.connect(
-            host=parts.hostname, port=parts.port or 3306, user=parts.username, password=parts.password or ""
-        ) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(query)
-        return {int(number): name for number, name in cursor.fetchall() if number}
+    return pymysql.connect(
+        host=parts.hostname, port=parts.port or 3306, user=parts.username, password=parts.password or ""
+    )
 
 
-def write(mysql: dict[int, str], mariadb: dict[int, str]) -> None:
-    """Write one line per id: id, name in MySQL, name in MariaDB; empty where a server has no such id."""
-    mysql = {**SINCE_8_0_30, **mysql}
-    lines = [
-        f"{number}\t{mysql.get(number, '')}\t{mariadb.get(number, '')}\n"
-        for number in sorted(mysql | mariadb)
+def collations(
+    connection: "pymysql.connections.Connection[pymysql.cursors.Cursor]",
+) -> tuple[str, dict[int, tuple[str, str]]]:
+    """Return a server's version, and the character set and name of each of its collations."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        version = str(cursor.fetchall()[0][0]).partition(" ")[0]
+        cursor.execute(IN_MARIADB if "MariaDB" in version else IN_MYSQL)
+        return version, {
+            int(number): ({"utf8": "utf8mb3"}.get(charset, charset), name)
+            for number, charset, name in cursor.fetchall()
+        }
+
+
+def write(found: Mapping[str, Mapping[int, tuple[str, str]]]) -> None:
+    """Write a line for each id: character set, name in MySQL and in MariaDB, empty where it has none."""
+    charsets: dict[int, str] = {}
+    names: tuple[dict[int, str], dict[int, str]] = {}, {}
+    for version, of_server in found.items():
+        for number, (charset, name) in of_server.items():
+            if charsets.setdefault(number, charset) != charset:
+                sys.exit(f"collation {number} has character set {charset} in {version}, elsewhere another")
+            names["MariaDB" in version].setdefault(number, name)
+    lines = [f"# {version}\n" for version in found]
+    lines += [
+        f"{number}\t{charsets[number]}\t{names[0].get(number, '')}\t{names[1].get(number, '')}\n"
+        for number in sorted(charsets)
     ]
     OUTPUT.write_text("".join(lines), encoding="ascii")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    write(*(names(url, query) for url, query in zip(sys.argv[1:], QUERIES, strict=True)))
+    write(dict(collations(connect(url)) for url in sys.argv[1:]))

@@ -637,7 +637,7 @@ def resolve_columns(
     of the format description in front of the event; the servers differ in what the optional metadata counts.
 
     Raise :class:`MalformedError` for a table map that contradicts itself and :class:`UnsupportedError` for
-    types and collations that are not known.
+    types that are not known.
     """
     columns = _columns(table_map, definition, server_version)
     source: SchemaSource

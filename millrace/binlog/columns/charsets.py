@@ -4,7 +4,7 @@ The codecs of Python that bear the same names are other tables: latin1 is Window
 sjis has another backslash, eight of the sets have no codec at all. So the meaning of each code comes from a
 server's CONVERT, kept in ``charsets.json`` (written by ``tools/generate_charsets.py``, which names the
 servers in it). A codec of Python does the work only where it was found equal on every code, or after a
-list of the codes in which it is not. The names of the collations are in ``collations.tsv`` (written by
+list of the codes in which it is not. The collations are in ``collations.tsv`` (written by
 ``tools/generate_collations.py``).
 """
 
@@ -26,6 +26,7 @@ __all__ = [
     "charset",
     "charset_name",
     "charset_of_collation",
+    "charset_of_text",
     "collation_name",
     "collation_of_charset",
     "collation_servers",
@@ -222,16 +223,34 @@ def charset(name: str) -> Charset:
     raise UnsupportedError(f"no character set is called {name!r}")
 
 
+def _of_no_meaning(data: bytes) -> str:
+    raise UnicodeDecodeError("unknown", data, 0, len(data), "the character set is not known")
+
+
+def _without_bytes(text: str) -> bytes:
+    raise UnicodeEncodeError("unknown", text, 0, len(text), "the character set is not known")
+
+
+_UNKNOWN = Charset("", _of_no_meaning, _without_bytes)
+
+
+def charset_of_text(name: str | None, collation_id: int | None) -> Charset | None:
+    """Find the character set of a column, by its name or else by its collation; None for bytes.
+
+    Of one that is not known no value can be decoded; it has no name.
+    """
+    if name is None:
+        return None if collation_id is None else _UNKNOWN
+    try:
+        return None if name == BINARY else charset(name)
+    except UnsupportedError:
+        return _UNKNOWN
+
+
 @cache
 def _collations() -> dict[int, str]:
-    """Collation id to character set; the ids of all servers in the tables, which nowhere contradict."""
-    found: dict[int, str] = {}
-    for server in _facts()["collations"]:
-        for name, runs in server["numbers"].items():
-            for run in runs.split():
-                first, _, last = run.partition("-")
-                found.update(dict.fromkeys(range(int(first), int(last or first) + 1), name))
-    return found
+    """Collation id to character set; the ids of all servers of the table, which nowhere contradict."""
+    return {number: charset for number, (charset, *_) in _collation_table().items()}
 
 
 def charset_of_collation(collation_id: int) -> str:
@@ -258,15 +277,18 @@ def collation_of_charset(name: str) -> int:
 
 def collation_servers() -> list[str]:
     """Versions of the servers from which the collation ids were read."""
-    return [server["server"] for server in _facts()["collations"]]
+    return [line[2:] for line in _collation_lines() if line.startswith("#")]
+
+
+def _collation_lines() -> list[str]:
+    return files(__package__).joinpath("collations.tsv").read_text("ascii").splitlines()
 
 
 @cache
-def _collation_names() -> dict[int, tuple[str, str]]:
-    """Read the table of collation ids: the names in MySQL and in MariaDB, empty where there is none."""
-    text = files(__package__).joinpath("collations.tsv").read_text("ascii")
-    rows = (line.split("\t") for line in text.splitlines())
-    return {int(number): (mysql, mariadb) for number, mysql, mariadb in rows}
+def _collation_table() -> dict[int, tuple[str, str, str]]:
+    """Read what collation ids are: the character set, and the names in MySQL and MariaDB, empty without."""
+    rows = (line.split("\t") for line in _collation_lines() if not line.startswith("#"))
+    return {int(number): (charset, mysql, mariadb) for number, charset, mysql, mariadb in rows}
 
 
 def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | None:
@@ -275,7 +297,7 @@ def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | 
     ``utf8mb3`` says that the collations of that character set bear its full name, and not that of ``utf8``:
     see :func:`names_utf8mb3`.
     """
-    mysql_name, mariadb_name = _collation_names().get(collation_id, ("", ""))
+    _, mysql_name, mariadb_name = _collation_table().get(collation_id, ("", "", ""))
     name = (mariadb_name or mysql_name) if mariadb else (mysql_name or mariadb_name)
     family, _, rest = name.partition("_")
     if family in ("utf8", "utf8mb3"):

@@ -129,7 +129,8 @@ class Column:
 
     ``type`` is the real type: ENUM and SET, which travel as STRING, are told apart. Without ``sign_known``
     nobody has said whether it is ``unsigned``. ``charset`` is MySQL's
-    name of the character set (``binary`` for bytes) and None where it is not known or there is none.
+    name of the character set (``binary`` for bytes) and None where it is not known, though there be a
+    ``collation_id``, or there is none.
     ``members`` are the values of an ENUM or SET, None where they are not known; one is bytes where its text
     is not known, for want of the character set or because it is invalid in that. ``key_position`` is the
     column's place in the primary key, from 0, and ``key_prefix`` the number of characters (or bytes) of it

@@ -390,9 +390,11 @@ def member_texts(members: Sequence[Member], charset_name: str | None) -> tuple[M
 def _set_charsets(columns: list[Column], which: list[int], collations: Sequence[int | None]) -> None:
     for ordinal, collation in zip(which, collations, strict=True):
         if collation is not None:
-            columns[ordinal] = replace(
-                columns[ordinal], collation_id=collation, charset=charset_of_collation(collation)
-            )
+            try:
+                name = charset_of_collation(collation)
+            except UnsupportedError:
+                name = None  # of a newer server: the catalogue may know it
+            columns[ordinal] = replace(columns[ordinal], collation_id=collation, charset=name)
 
 
 def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
@@ -432,7 +434,7 @@ def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tup
 
     ``server_version`` is that of the format description in front of the event: see the top of this module.
     Raise :class:`MalformedError` where the parts of the event contradict each other, and
-    :class:`UnsupportedError` for types and collations that are not known.
+    :class:`UnsupportedError` for types that are not known.
     """
     of_types = table_map.column_types, table_map.column_metadata, table_map.null_bits
     return _columns_of(*of_types, table_map.optional_metadata, server_version)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.binlog.columns.charsets import BINARY, charset, max_bytes_per_character
+from millrace.binlog.columns.charsets import BINARY, charset_of_text, max_bytes_per_character
 from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata, PackMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
@@ -106,7 +106,7 @@ class _StringCodec(ColumnCodec):
         metadata = column.metadata
         assert isinstance(metadata, LengthMetadata | BlobMetadata)
         self.length_bytes = metadata.length_bytes
-        self.charset = None if column.charset in (None, BINARY) else charset(column.charset)
+        self.charset = charset_of_text(column.charset, column.collation_id)
         self.kind = _kind(column)
 
     def decode(self, payload: bytes) -> str | bytes:
@@ -174,7 +174,7 @@ class _StringCodec(ColumnCodec):
         return max_length // max_bytes_per_character(self.charset.name)
 
     def _with_charset(self, name: str) -> str:
-        return name if self.charset is None else f"{name} character set {self.charset.name}"
+        return f"{name} character set {self.charset.name}" if self.charset and self.charset.name else name
 
 
 def _kind(column: Column) -> ColumnKind:
