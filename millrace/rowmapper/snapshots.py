@@ -6,6 +6,10 @@ change that the rows may contain. Rows whose key the stream has changed since th
 the published row is as new or newer, and a deleted row must not reappear. All others have not changed since,
 and are published with ``op`` r. So no row goes back in time, and none is missing.
 
+If the key was altered meanwhile, the same bytes are the key of another row. ALTER TABLE waits until a chunk
+is read, so changes under another key than the chunk's are newer than its rows if they follow the high
+position, else older. Rows are compared with the newer ones by the values of the columns of that key.
+
 If the stream has changed a row with minimal images, the topic has only their columns. If images are
 completed (:mod:`millrace.rowmapper.known_rows`), these changes are applied to the row of the chunk, which
 gives the row at the stream's position. It is published if the stream did not know the complete row.
@@ -23,10 +27,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import compress
 from typing import Any, Final, Protocol
 
-from millrace.avro.registry import without_prefix
+from millrace.avro.registry import prefix_size
 from millrace.avro.row_records import EventMetadata, RowsEventWriter
 from millrace.avro.row_records import Record as RowRecord
 from millrace.avro.service_state import RowMapperState
@@ -54,6 +59,7 @@ _CRUMBS: Final = 10_000
 _TABLE_MAP_HEADER: Final = 8
 _REPLACES: Final = re.compile(r"(?i)\s*CREATE\s+OR\s+REPLACE\s+(TABLE|DATABASE|SCHEMA)\b")
 """MariaDB's: what was there is dropped."""
+_RENAMES: Final = re.compile(r"(?i)\b(CHANGE|RENAME)\b")
 
 
 class SnapshotLostError(Exception):
@@ -96,22 +102,92 @@ class SnapshotPort(Protocol):
 
 @dataclass(slots=True)
 class Changes:
-    """What the stream has changed: ``keys`` by topic, of those asked for, and tables that it emptied.
+    """What statements of the stream have done: the tables that they emptied, beside changes of rows.
 
-    ``keyless`` are topics to which it wrote records without a key. ``touched`` are the tables and
-    databases that statements name, "" for what is not known. ``rows`` are those of the snapshot with these
-    changes.
+    ``touched`` are the tables and databases that statements name, "" for what is not known, ``renamed`` those
+    whose columns they may have renamed. ``rows`` are those of the snapshot with the changes of the stream.
     """
 
-    keys: dict[str, set[bytes]]
     emptied: set[str] = field(default_factory=set)
-    keyless: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
+    renamed: set[str] = field(default_factory=set)
     rows: ReplayedRows | None = None
 
 
+class ChangedKeys:
+    """Which keys of the rows of chunks the stream has changed, in one topic.
+
+    ``records`` are those that the rows become. ``deserialize`` decodes a key or a value.
+    """
+
+    def __init__(self, records: Sequence[RowRecord], deserialize: Callable[[bytes], Any]) -> None:
+        self._records = records
+        self._deserialize = deserialize
+        self.keys = {key for key, _ in records if key is not None}
+        self._prefixes = tuple({_prefix(key) for key, _ in records})
+        self.changed: set[bytes] = set()
+        self.has_keyless = False
+        """Whether the stream wrote records without a key."""
+        # The last change of a row under a key of another schema; None where its row is not known.
+        self._others: dict[tuple[bytes, _Names, _Values | None], SourcePosition] = {}
+        self._rows: dict[_Names, set[_Values]] = {}
+
+    def note(self, written: Sequence[OutputRecord]) -> None:
+        """Take in records that the stream wrote."""
+        keys = {key for key, *_ in written}
+        self.changed.update(self.keys.intersection(keys))
+        self.has_keyless |= None in keys
+        if len(self._prefixes) > 1 or any(_prefix(key) not in self._prefixes for key in keys):
+            for key, value, *_ in written:
+                if value is not None:  # a tombstone follows a deletion
+                    self._note_other(key, value)
+
+    def _note_other(self, key: bytes | None, value: bytes) -> None:
+        source = self._deserialize(value)["source"]
+        place = SourcePosition(source["epoch"], source["file"], source["pos"])
+        fields = {} if key is None else self._deserialize(key)
+        names, values = tuple(fields), tuple(fields.values())
+        if names not in self._rows:
+            self._rows[names] = set(self.values(self._records, names))
+        rows = self._rows[names]
+        is_known = bool(names) and all(_kinds(row) == _kinds(values) for row in rows)
+        if not is_known or values in rows:
+            at = _prefix(key), names, values if is_known else None
+            self._others[at] = max(place, self._others.get(at, place), key=SourcePosition.order)
+
+    def values(self, records: Sequence[RowRecord], names: "_Names") -> "Iterator[_Values]":
+        """Decode the values that rows have in some columns; None for what a row does not have."""
+        for _, value in records:
+            row = self._deserialize(value)["after"]
+            yield tuple(row.get(name) for name in names)
+
+    def under_other_keys(self, own: bytes, since: SourcePosition) -> "dict[_Names, set[_Values | None]]":
+        """Return the values of keys that changed at ``since`` or later, by the names of their columns.
+
+        Those with the prefix ``own`` do not count. None is a change of a row that is not known.
+        """
+        found: dict[_Names, set[_Values | None]] = {}
+        for (prefix, names, values), place in self._others.items():
+            if prefix != own and place.order() >= since.order():
+                found.setdefault(names, set()).add(values)
+        return found
+
+
+_Names = tuple[str, ...]
+_Values = tuple[Any, ...]
+
+
+def _prefix(key: bytes | None) -> bytes:
+    return b"" if key is None else key[: prefix_size(key)]
+
+
+def _kinds(values: "_Values") -> list[type]:
+    """Return what is compared before values are: text is never equal to a number."""
+    return [Decimal if isinstance(value, int | float) else type(value) for value in values]
+
+
 FindChanges = Callable[
-    [RowMapperState, int, Mapping[str, set[bytes]], Mapping[Name, Mapping[bytes, bytes]]], Changes
+    [RowMapperState, int, Mapping[str, ChangedKeys], Mapping[Name, Mapping[bytes, bytes]]], Changes
 ]
 """Maps the events before a state from an offset on, for the keys of some topics, and for rows of tables."""
 
@@ -145,20 +221,31 @@ class _Mapped:
     layout: RowLayout | None
     """How the rows are known again; None where they are not to complete others."""
 
+    @property
+    def prefix(self) -> bytes:
+        """What stands before the Avro of the keys."""
+        return _prefix(self.records[0][0] if self.records else None)
+
 
 class SnapshotMerger:
     """Takes chunks in their order and publishes each once the stream has reached its high position.
 
-    ``find_changes`` says which keys the stream has changed.
+    ``find_changes`` says which keys the stream has changed, ``deserialize`` decodes keys and values of rows.
     """
 
     def __init__(
-        self, publisher: Publisher, port: SnapshotPort, merged: SnapshotMerged, find_changes: FindChanges
+        self,
+        publisher: Publisher,
+        port: SnapshotPort,
+        merged: SnapshotMerged,
+        find_changes: FindChanges,
+        deserialize: Callable[[bytes], Any],
     ) -> None:
         self.merged = merged
         self._publisher = publisher
         self._port = port
         self._find_changes = find_changes
+        self._deserialize = deserialize
         self._waiting: deque[_Chunk] = deque()
         self._joiner = ChunkJoiner()
         self._read_to = merged.offset
@@ -323,18 +410,16 @@ class SnapshotMerger:
             except Exception as error:  # noqa: BLE001 - whatever one table raises is its own trouble
                 refused += 1
                 _log_left_out(chunk, error.message if isinstance(error, BinlogError) else repr(error))
-        changes = self._changes(mapped, state)
+        keys, changes = self._changes(mapped, state)
         rows = dropped = 0
         for one in mapped:
-            if _is_undecided(one, changes):
+            of_topic = keys.get(one.bound.topic)
+            reason = None if of_topic is None else _undecided(one, of_topic, changes)
+            if reason is not None:
                 refused += 1
-                _log_left_out(
-                    one.chunk,
-                    "its records have no key (MILLRACE_ROWS_KEYS), so that rows which changed as they were "
-                    "read would count twice",
-                )
+                _log_left_out(one.chunk, reason)
                 continue
-            unchanged = self._unchanged(one, changes)
+            unchanged = self._unchanged(one, of_topic, changes)
             records = [*compress(one.records, unchanged), *self._learn(one, unchanged, changes)]
             self._put(one, records)
             rows += len(records)
@@ -415,25 +500,27 @@ class SnapshotMerger:
             return None
         return layout
 
-    def _changes(self, mapped: Sequence[_Mapped], state: RowMapperState) -> Changes:
+    def _changes(
+        self, mapped: Sequence[_Mapped], state: RowMapperState
+    ) -> tuple[Mapping[str, ChangedKeys], Changes]:
         """Find what the stream has changed since the low places of chunks."""
         keyed = [one for one in mapped if one.chunk.content.keyed]
         if not keyed:
-            return Changes({})
+            return {}, Changes()
         start = self._offset_of(min((one.chunk.low for one in keyed), key=SourcePosition.order))
         if start >= state.input_offset:
-            return Changes({})
-        wanted: dict[str, set[bytes]] = {}
+            return {}, Changes()
+        records: dict[str, list[RowRecord]] = {}
         for one in keyed:
-            keys = wanted.setdefault(one.bound.topic, set())
-            keys.update(without_prefix(key) for key, _ in one.records if key is not None)
+            records.setdefault(one.bound.topic, []).extend(one.records)
+        keys = {topic: ChangedKeys(of_topic, self._deserialize) for topic, of_topic in records.items()}
         rows: dict[Name, dict[bytes, bytes]] = {}
         for one in keyed:
             if one.layout is not None:
                 of_table = rows.setdefault(one.layout.name, {})
                 for image in one.layout.whole(one.chunk.content.rows):
                     of_table[one.layout.key_of(image) or b""] = one.layout.stored(image)
-        return self._find_changes(state, start, wanted, rows)
+        return keys, self._find_changes(state, start, keys, rows)
 
     def _offset_of(self, low: SourcePosition) -> int:
         """Give an offset before which all events are before a place."""
@@ -445,17 +532,17 @@ class SnapshotMerger:
         return offset
 
     @staticmethod
-    def _unchanged(one: _Mapped, changes: Changes) -> Sequence[bool]:
-        """Say of each record whether the stream has left its key alone."""
-        content = one.chunk.content
-        emptied = _is_emptied(content, changes)
-        keys = changes.keys.get(one.bound.topic)
-        if not content.keyed or not (emptied or keys):
+    def _unchanged(one: _Mapped, keys: ChangedKeys | None, changes: Changes) -> Sequence[bool]:
+        """Say of each record whether the stream has left its row alone."""
+        if not one.chunk.content.keyed or keys is None:
             return [True] * len(one.records)
-        return [
-            not emptied and (key is None or keys is None or without_prefix(key) not in keys)
-            for key, _ in one.records
-        ]
+        if _is_emptied(one.chunk.content, changes):
+            return [False] * len(one.records)
+        unchanged = [key is None or key not in keys.changed for key, _ in one.records]
+        for names, changed in keys.under_other_keys(one.prefix, one.chunk.high).items():
+            rows = keys.values(one.records, names)
+            unchanged = [was and row not in changed for was, row in zip(unchanged, rows, strict=True)]
+        return unchanged
 
     def _learn(self, one: _Mapped, unchanged: Sequence[bool], changes: Changes) -> Iterator[RowRecord]:
         """Take in the rows, by which others are completed; give those that the stream did not know whole."""
@@ -500,11 +587,24 @@ def _is_emptied(content: SnapshotChunk, changes: Changes) -> bool:
     return not changes.emptied.isdisjoint((content.database, f"{content.database}.{content.table}"))
 
 
-def _is_undecided(one: _Mapped, changes: Changes) -> bool:
-    """Tell whether rows of a chunk may be among those that the stream has changed, and none says which."""
-    content, bound = one.chunk.content, one.bound
-    keyless = content.keyed and not bound.table.key_columns and bound.topic in changes.keyless
-    return keyless and not _is_emptied(content, changes)
+def _undecided(one: _Mapped, keys: ChangedKeys, changes: Changes) -> str | None:
+    """Say why it is not known which rows of a chunk the stream has changed; None where it is."""
+    content = one.chunk.content
+    if not content.keyed or _is_emptied(content, changes):
+        return None
+    if not one.bound.table.key_columns and keys.has_keyless:
+        return (
+            "its records have no key (MILLRACE_ROWS_KEYS), so that rows which changed as they were read "
+            "would count twice"
+        )
+    others = keys.under_other_keys(one.prefix, one.chunk.high)
+    is_renamed = not changes.renamed.isdisjoint(("", f"{content.database}.{content.table}"))
+    if any(None in changed or is_renamed for changed in others.values()):
+        return (
+            "its key was altered before they were merged, and they lack columns of the new one, so that "
+            "those which have changed since would go back in time"
+        )
+    return None
 
 
 def _log_left_out(chunk: _Chunk, reason: str) -> None:
@@ -530,5 +630,8 @@ class Statements:
         emptying = str(record["name"]).startswith(("TRUNCATE", "DROP TABLE", "DROP DATABASE", "DROP SCHEMA"))
         if emptying or _REPLACES.match(record["statement"]):
             self._changes.emptied.update(objects)
-        self._changes.touched.update(objects if record["kind"] == "DDL" and objects else ("",))
+        touched = objects if record["kind"] == "DDL" and objects else ("",)
+        self._changes.touched.update(touched)
+        if _RENAMES.search(record["statement"]):
+            self._changes.renamed.update(touched)
         return b""

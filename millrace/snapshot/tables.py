@@ -109,7 +109,7 @@ class TableRows:
     def chunk(self, after: Sequence[str], until: str, limit: int) -> Chunk:
         """Read up to ``limit`` rows after a key; raises RetriableError where the table was altered."""
         watermarks = self._watermarks
-        with watermarks.transaction() as (epoch, low, high):
+        with watermarks.transaction() as (epoch, low, known):
             selected = self.look()
             keys = key_columns(selected.definition)
             conditions = [f"({self._where})"] if self._where else []
@@ -123,10 +123,10 @@ class TableRows:
             )
             cutter = _Cutter(selected, self._piece_bytes)
             pieces = list(cutter.pieces(self._rows(query, cutter)))
+            # No statement alters the table until the transaction ends, so none is in the log before ``high``.
+            high = known if known and selected.definition.transactional else watermarks.high()
         last = cutter.last
         literals = () if last is None else [_literal(key, last[key.ordinal]) for key in keys]
-        if high is None or not selected.definition.transactional:
-            high = watermarks.high()
         return Chunk(
             epoch,
             low,

@@ -20,6 +20,7 @@ from typing import Any, Final
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
+from millrace.avro.records import deserialize as deserialize_row
 from millrace.avro.registry import (
     IncompatibleSchemaError,
     SchemaLostError,
@@ -260,6 +261,7 @@ def make_stage(
         replay=replay,
         records=ports.records,
         first_offset=ports.first_offset,
+        deserialize=partial(deserialize_row, ports.registry),
         buffer_bytes=buffer_bytes,
     )
     stage = RowMapperStage(

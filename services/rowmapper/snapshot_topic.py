@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.avro.events import EventDeserializer, EventRecord
-from millrace.avro.registry import without_prefix
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged
 from millrace.binlog.errors import BinlogError
@@ -34,7 +33,13 @@ from millrace.rowmapper.known_rows import Name, ReplayedRows
 from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
-from millrace.rowmapper.snapshots import Changes, SnapshotLostError, SnapshotMerger, Statements
+from millrace.rowmapper.snapshots import (
+    ChangedKeys,
+    Changes,
+    SnapshotLostError,
+    SnapshotMerger,
+    Statements,
+)
 from millrace.rowmapper.stage import Replay, RowMapperStage
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
@@ -278,19 +283,23 @@ def merger_of(
     replay: Replay,
     records: Callable[[int, int], Iterator[Record]],
     first_offset: Callable[[], int],
+    deserialize: Callable[[bytes], Any],
     buffer_bytes: int,
 ) -> SnapshotMerger:
-    """Make what merges snapshots into what a stage publishes; ``records`` reads events a second time."""
+    """Make what merges snapshots into what a stage publishes; ``records`` reads events a second time.
+
+    ``deserialize`` decodes keys and values of row topics.
+    """
 
     def find_changes(
         state: RowMapperState,
         start: int,
-        wanted: Mapping[str, set[bytes]],
+        wanted: Mapping[str, ChangedKeys],
         rows: Mapping[Name, Mapping[bytes, bytes]],
     ) -> Changes:
         stop = state.input_offset
         while True:
-            changes = Changes({topic: set() for topic in wanted}, rows=ReplayedRows(rows) if rows else None)
+            changes = Changes(rows=ReplayedRows(rows) if rows else None)
             scratch = RowMapperStage(
                 RowMapperState(start, server_version=state.server_version, pending_xa=state.pending_xa),
                 replace(
@@ -313,11 +322,11 @@ def merger_of(
                 return changes
             start = max(first, start - 4 * (stop - start) - _EVENTS)
 
-    return SnapshotMerger(publisher, port, port.merged, find_changes)
+    return SnapshotMerger(publisher, port, port.merged, find_changes, deserialize)
 
 
 def _note_keys(
-    scratch: RowMapperStage, records: Iterator[Record], wanted: Mapping[str, set[bytes]], changes: Changes
+    scratch: RowMapperStage, records: Iterator[Record], wanted: Mapping[str, ChangedKeys], changes: Changes
 ) -> None:
     batch: list[Record] = []
 
@@ -326,10 +335,7 @@ def _note_keys(
             for (topic, _partition), written in scratch.output.groups.items():
                 keys = wanted.get(topic)
                 if keys is not None:
-                    found = {without_prefix(key) for key, *_ in written if key is not None}
-                    changes.keys[topic] |= found & keys
-                    if any(key is None for key, *_ in written):
-                        changes.keyless.add(topic)
+                    keys.note(written)
             scratch.output.clear()
             if changes.rows is not None:
                 changes.rows.settle()

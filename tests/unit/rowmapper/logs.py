@@ -91,14 +91,14 @@ class Log:
     def commit(self):
         return self.event(XidEvent(1))
 
-    def table_map(self, table, columns=2, database="shop"):
+    def table_map(self, table, columns=2, database="shop", *, key=(0,)):
         self.ids.setdefault(table, 100 + len(self.ids))
         types = bytes((ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG))[:columns]
         metadata = OptionalMetadata(
             signedness=b"\x00" if self.signs else None,
             default_charset=DefaultCharset(255),
             column_name=(b"id", b"note", b"more")[:columns] if self.named else None,
-            simple_primary_key=(0,) if self.named else None,
+            simple_primary_key=(key or None) if self.named else None,
         )
         optional = encode_optional_metadata(metadata)
         event = TableMapEvent(

@@ -1,12 +1,14 @@
 """Minimal images completed from known rows: never wrong, the same whatever is killed and lost meanwhile."""
 
 import sqlite3
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.records import deserialize
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import SnapshotChunk, SnapshotMerged
 from millrace.binlog.columns import ABSENT
@@ -22,18 +24,17 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.contract import EventKey, SourcePosition
+from millrace.contract import SourcePosition
 from millrace.rowmapper.settings import RowsSettings
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.runtime.errors import UserError
 from millrace.snapshot.images import SelectedTable
 from services.rowmapper.row_store import SqliteRowStore, open_row_store
-from services.rowmapper.snapshot_topic import merger_of
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World
 from .logs import Log
-from .test_snapshots import Port
+from .test_snapshots import Port, merge_after_all
 
 TOPIC = "t.shop.m"
 NAMES = ("id", "note", "more")
@@ -257,10 +258,17 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
     chunk = chunk_of(SelectedTable(definition().definition, mariadb=False), (1, "a", 1), (2, "b", 2))
 
     def find_changes(state, start, wanted, rows):
-        two = sorted(key for keys in wanted.values() for key in keys)[1]
-        return Changes({TOPIC: {two}}, touched=set() if statement is None else {statement})
+        (keys,) = wanted.values()
+        keys.changed.add(sorted(keys.keys)[1])
+        return Changes(touched=set() if statement is None else {statement})
 
-    merger = SnapshotMerger(stage._publisher, Port(chunk), SnapshotMerged("one", 0), find_changes)
+    merger = SnapshotMerger(
+        stage._publisher,
+        Port(chunk),
+        SnapshotMerged("one", 0),
+        find_changes,
+        partial(deserialize, made.registry),
+    )
     far = RowMapperState(10**6), SourcePosition(0, "bin.000001", 10**6)
     for _ in merger.merge(lambda: far[0], lambda: far[1], idle=False):
         made.ledger.settle(stage)
@@ -272,38 +280,11 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
     assert two[3:] == (["note", "more"], ["more"])
 
 
-class SnapshotPort(Port):
-    """A chunk whose low place is that of an event."""
-
-    def __init__(self, topic, chunk):
-        super().__init__(chunk)
-        self.merged = SnapshotMerged("one", 0)
-        self.topic = topic
-
-    def first_event(self, place):
-        found = (
-            record for record in self.topic.records if EventKey.parse(record.key).position >= place.position
-        )
-        return next(found).offset, place
-
-
 def merge(made, chunk):
     """Publish a chunk after all events; give what is published."""
     stage = made.run()
     count = len(changes(made))
-    port = SnapshotPort(made.events, chunk)
-    merger = merger_of(
-        stage._publisher,
-        port,
-        reader=made.event_reader,
-        replay=made.replay,
-        records=lambda start, stop: (one for one in made.events.since(start) if one.offset < stop),
-        first_offset=lambda: 0,
-        buffer_bytes=1 << 20,
-    )
-    for _ in merger.merge(stage.state, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
-        made.ledger.settle(stage)
-    made.ledger.commit(stage)
+    merge_after_all(made, stage, chunk)
     return changes(made)[count:]
 
 

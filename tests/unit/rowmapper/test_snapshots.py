@@ -1,21 +1,29 @@
 """Chunks of a snapshot: published once the stream has come to their place, without what it has changed."""
 
+from functools import partial
+
 import pytest
 
 from millrace.avro.records import deserialize
-from millrace.avro.registry import WIRE_PREFIX_SIZE
+from millrace.avro.registry import WIRE_PREFIX_SIZE, without_prefix
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotChunk, SnapshotMerged
+from millrace.binlog.columns import Column, ColumnType
+from millrace.binlog.columns.column import NoMetadata
+from millrace.binlog.events import FormatDescriptionEvent, UpdateRowsEvent
+from millrace.binlog.row_images import RowImages
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
-from millrace.contract import SourcePosition
+from millrace.contract import EventKey, SourcePosition
 from millrace.kafka.chunks import split
 from millrace.rowmapper.partition import partition_of
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
+from services.rowmapper.snapshot_topic import merger_of
 
 from .harness import EventsTopic, World
+from .logs import COLUMNS, Log
 
 LOG = "bin.000003"
 
@@ -94,12 +102,15 @@ class Made:
 
         def find_changes(state, start, wanted, rows):
             self.asked.append((start, state.input_offset))
-            ids = {number: self.key_of(number) for number in changed}
-            keys = {topic: keys & set(ids.values()) for topic, keys in wanted.items()}
-            return Changes(keys, set(emptied), set(keyless))
+            ids = {self.key_of(number) for number in changed}
+            for topic, keys in wanted.items():
+                keys.changed |= {key for key in keys.keys if without_prefix(key) in ids}
+                keys.has_keyless = topic in keyless
+            return Changes(set(emptied))
 
-        publisher = self.stage._publisher
-        self.merger = SnapshotMerger(publisher, port, merged or SnapshotMerged("one", 0), find_changes)
+        publisher, merged = self.stage._publisher, merged or SnapshotMerged("one", 0)
+        decode = partial(deserialize, self.world.registry)
+        self.merger = SnapshotMerger(publisher, port, merged, find_changes, decode)
 
     @staticmethod
     def key_of(number):
@@ -206,7 +217,7 @@ def test_rows_that_truncate_removed_do_not_come_back(emptied):
     ],
 )
 def test_statements_that_remove_all_rows(statement, emptied):
-    changes, found = Changes({}), classify(statement)
+    changes, found = Changes(), classify(statement)
     Statements(changes)(
         {
             "kind": "DDL",
@@ -272,3 +283,122 @@ def test_rows_go_to_the_partitions_of_their_keys():
     assert all(partition_of(key, 4) == number for number, records in groups.items() for key, *_ in records)
     assert sum(map(len, groups.values())) == 60
     assert output.count == sum(map(len, output.groups.values()))
+
+
+class SnapshotPort(Port):
+    """Chunks whose low place is that of an event."""
+
+    def __init__(self, topic, *chunks):
+        super().__init__(*chunks)
+        self.merged = SnapshotMerged("one", 0)
+        self.topic = topic
+
+    def first_event(self, place):
+        found = (
+            record for record in self.topic.records if EventKey.parse(record.key).position >= place.position
+        )
+        return next(found).offset, place
+
+
+def merge_after_all(made, stage, *chunks):
+    """Publish chunks after all events; give the merger."""
+    merger = merger_of(
+        stage._publisher,
+        SnapshotPort(made.events, *chunks),
+        reader=made.event_reader,
+        replay=made.replay,
+        records=lambda start, stop: (one for one in made.events.since(start) if one.offset < stop),
+        first_offset=lambda: 0,
+        deserialize=partial(deserialize, made.registry),
+        buffer_bytes=1 << 20,
+    )
+    for _ in merger.merge(stage.state, lambda: SourcePosition(0, "bin.000001", 10**6), idle=False):
+        made.ledger.settle(stage)
+    made.ledger.commit(stage)
+    return merger
+
+
+class KeyedLog(Log):
+    """A server on which the key of a table with the columns id, note and more is altered."""
+
+    def __init__(self):
+        super().__init__(EventsTopic())
+        self.event(FormatDescriptionEvent(4, "8.0.34", 0, 19, bytes(40), 0))
+
+    def update_keyed(self, key, before, after):
+        """Log a transaction that updates a row; ``key`` is the ordinals of the key's columns then."""
+        self.begin().table_map("m", 3, key=key)
+        images = RowImages(KEYED, b"\x07", b"\x07").encode([(before, after)])
+        return self.event(UpdateRowsEvent(self.ids["m"], 1, b"", 3, b"\x07", b"\x07", images)).commit()
+
+
+KEYED = (*COLUMNS, Column(2, ColumnType.LONG, NoMetadata(), name="more"))
+
+
+def chunk_of_m(key, low, high, *rows):
+    columns = (
+        ColumnDefinition(0, "id", "int(11)", nullable=False, key_position=0 if key == 0 else None),
+        ColumnDefinition(1, "note", "varchar(100)", charset="utf8mb4"),
+        ColumnDefinition(2, "more", "int(11)", nullable=False, key_position=0 if key == 2 else None),
+    )
+    made = SelectedTable(TableDefinition("shop", "m", columns, "InnoDB"), mariadb=False)
+    images = [made.image(tuple(str(value).encode() for value in row)) for row in rows]
+    where = 0, "bin.000001", low, "bin.000001", high, 1234
+    table_map, version = made.table_map.encode_fields(8), made.server_version
+    return SnapshotChunk(
+        99, "shop", "m", True, 0, False, *where, version, table_map, len(rows), b"".join(images)
+    )
+
+
+ROWS = (1, "a", 3), (2, "b", 2), (3, "c", 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "published", "refused"),
+    [
+        # The row that has changed by its new key; not the one whose old key has the same bytes.
+        ((0,), (2,), [2, 3], 0),
+        ((0,), (2, 0), [2, 3], 0),
+        # What the new key is of a row of the chunk is not known.
+        ((0,), (), [], 1),
+        ((0,), (0,), [2, 3], 0),
+    ],
+)
+def test_a_key_that_is_altered_after_its_rows_were_read(old, new, published, refused):
+    log = KeyedLog().update_keyed(old, (9, "z", 9), (9, "y", 9))
+    low = high = log.position
+    log.query("ALTER TABLE m DROP PRIMARY KEY, ADD PRIMARY KEY (…)")
+    log.update_keyed(new, (1, "a", 3), (1, "new", 3))
+    made = World(log.topic)
+    stage = made.run()
+    merger = merge_after_all(made, stage, chunk_of_m(old[0], low, high, *ROWS))
+    rows = [row for _, row in made.read("t.shop.m") if row["op"] == "r"]
+    assert [row["after"]["id"] for row in rows] == published
+    assert merger.merged.refused == refused
+
+
+def test_a_key_that_is_altered_before_its_rows_are_read():
+    """What the stream has changed under the old key is older than the chunk, whatever its low place is."""
+    log = KeyedLog().update_keyed((0,), (9, "z", 9), (9, "y", 9))
+    low = log.position
+    log.update_keyed((0,), (1, "a", 3), (1, "b", 3))
+    log.query("ALTER TABLE m DROP PRIMARY KEY, ADD PRIMARY KEY (more)")
+    high = log.position
+    log.update_keyed((2,), (2, "b", 2), (2, "new", 2))
+    made = World(log.topic)
+    stage = made.run()
+    merge_after_all(made, stage, chunk_of_m(2, low, high, (1, "b", 3), *ROWS[1:]))
+    assert [row["after"]["id"] for _, row in made.read("t.shop.m") if row["op"] == "r"] == [1, 3]
+
+
+def test_chunks_of_both_keys_are_merged_together():
+    log = KeyedLog().update_keyed((0,), (9, "z", 9), (9, "y", 9))
+    low = log.position
+    log.query("ALTER TABLE m DROP PRIMARY KEY, ADD PRIMARY KEY (more)")
+    high = log.position
+    log.update_keyed((2,), (1, "a", 3), (1, "new", 3))
+    made = World(log.topic)
+    stage = made.run()
+    chunks = chunk_of_m(0, low, low, *ROWS), chunk_of_m(2, high, high, *ROWS)
+    merge_after_all(made, stage, *chunks)
+    assert [row["after"]["id"] for _, row in made.read("t.shop.m") if row["op"] == "r"] == [2, 3, 2, 3]
