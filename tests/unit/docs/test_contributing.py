@@ -86,7 +86,7 @@ def run(copy: Path, *arguments: str, **environment: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The code with the types of CONTRIBUTING.md."""
     copy = tmp_path_factory.mktemp("copy")
-    for part in ("millrace", "schemas", "tests/unit/binlog", "tests/unit/rowmapper", "tools"):
+    for part in ("millrace", "schemas", "services", "tests/unit/binlog", "tests/unit/rowmapper", "tools"):
         shutil.copytree(PROJECT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("docs/columns.py", "tests/stages.py"):
         (copy / file).parent.mkdir(exist_ok=True)
