@@ -50,13 +50,13 @@ def try_what_it_says(text: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     with subprocess.Popen(
-        ["bash", "-c", f"{environment}\nexec {follow.strip()}"], stdout=subprocess.PIPE, text=True
+        ["bash", "-c", f"{environment}\nexec timeout 300 {follow.strip()}"], stdout=subprocess.PIPE, text=True
     ) as topic:
         assert topic.stdout is not None
         subprocess.run(["bash", "-c", insert], check=True)
         for line in topic.stdout:
             after = json.loads(line)["value"]["after"]
-            if after["total"] == "9.99" and after["customer_id"] == 1:
+            if after["total"] == "9.99" and after["customer_id"] == "1":
                 break
         else:
             pytest.fail("the row has not arrived")
