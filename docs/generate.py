@@ -34,6 +34,7 @@ from millrace.binlog.columns.declaration import NativeKind, SelectedKind
 from millrace.binlog.declaration import declared_fields
 from millrace.binlog.events.rows import PlainRowsEvent
 from millrace.binlog_command.row_kernel import TextKind
+from millrace.binlog_command.tool_options import TOOL_OPTIONS, Tools
 from millrace.cli.job import JOBS
 from millrace.contract import OF_ALL_SOURCES
 from millrace.kafka.metrics import CommitMetrics
@@ -93,6 +94,7 @@ PAGES: Final = {
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
     "docs/operations.md": ("metrics",),
+    "docs/binlog-command.md": ("tool options",),
     "helm/millrace/README.md": ("values",),
     "millrace/runtime/setting_names.py": ("setting names",),
     "millrace/kernel/columns.pyx": ("ColumnKind",),
@@ -314,6 +316,22 @@ def _of_script(name: str, script: str = "") -> Callable[[], str]:
     return generate
 
 
+def tool_options_table() -> str:
+    """List what becomes of each option of mysqlbinlog and mariadb-binlog."""
+    programs = {Tools.MYSQL: "mysqlbinlog", Tools.MARIADB: "mariadb-binlog", Tools.BOTH: "both"}
+    rows: dict[tuple[str, str], list[str]] = {}
+    for option in sorted(TOOL_OPTIONS, key=lambda option: (bool(option.refused), bool(option.ignored))):
+        name = f"`--{option.name}`" + (f" `-{option.short}`" if option.short else "")
+        fate = f"`--{option.instead}`" if option.instead else "the same"
+        if option.ignored:
+            fate = f"no effect: {option.ignored}"
+        elif option.refused:
+            fate = f"error: {option.refused}"
+            name += "" if option.harmless is None else f" (but for `{option.harmless}`)"
+        rows.setdefault((programs[option.tools], fate), []).append(name)
+    return table(("of", "here", "options"), [(*key, ", ".join(names)) for key, names in rows.items()])
+
+
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "columns": _of_script("columns"),
     "types": _of_script("types", "columns"),
@@ -322,6 +340,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "setting names": setting_names_text,
     "topics": topics_table,
     "metrics": metrics_table,
+    "tool options": tool_options_table,
     "values": values_table,
     "Head": head_text,
     **{name: partial(enum_text, name) for name in KERNEL_ENUMS},

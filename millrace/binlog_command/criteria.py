@@ -33,6 +33,73 @@ class FilePosition:
         return str(self.position) if self.file is None else f"{self.file}:{self.position}"
 
 
+@dataclass(frozen=True, slots=True)
+class MariadbPosition:
+    """A position of MariaDB's GTIDs: the last sequence number of each domain."""
+
+    last: dict[int, int]
+
+    @classmethod
+    def parse(cls, text: str) -> "MariadbPosition":
+        """Read ``domain-server-number``, several with commas between; raises ValueError."""
+        last: dict[int, int] = {}
+        for part in text.split(","):
+            match = re.fullmatch(r"(\d+)-(\d+)-(\d+)", part.strip())
+            if match is None:
+                raise ValueError(f"{text!r} is neither a position, nor file:position, nor GTIDs of MariaDB")
+            if int(match[1]) in last:
+                raise ValueError(f"{text!r} has two GTIDs of the domain {match[1]}")
+            last[int(match[1])] = int(match[3])
+        return cls(last)
+
+
+def parse_position(text: str) -> FilePosition | MariadbPosition:
+    """Read a position in a file, or one of MariaDB's GTIDs; raises ValueError."""
+    try:
+        return FilePosition.parse(text)
+    except ValueError:
+        return MariadbPosition.parse(text)
+
+
+def parse_ids(text: str) -> frozenset[int]:
+    """Read numbers of 32 bits with commas between; raises ValueError."""
+    ids = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) <= 0xFFFFFFFF for part in ids):
+        raise ValueError(f"{text!r} is not a list of numbers up to {0xFFFFFFFF}")
+    return frozenset(map(int, ids))
+
+
+@dataclass(slots=True)
+class Domains:
+    """Which transactions of MariaDB are chosen by their domains, as mariadb-binlog does.
+
+    Of a domain in ``after`` those behind its number; of one in ``until`` those up to its number, and where
+    ``until`` is given, none of a domain that is not in it.
+    """
+
+    only: frozenset[int] = frozenset()
+    ignored: frozenset[int] = frozenset()
+    after: MariadbPosition | None = None
+    until: MariadbPosition | None = None
+
+    @property
+    def lists(self) -> bool:
+        """Whether transactions without a GTID of MariaDB are not chosen."""
+        return bool(self.only) or self.until is not None
+
+    def __contains__(self, gtid: str) -> bool:
+        if ":" in gtid:
+            return not self.lists
+        one = MariadbGtid.parse(gtid)
+        if one.domain_id in self.ignored or (self.only and one.domain_id not in self.only):
+            return False
+        after = self.after.last.get(one.domain_id) if self.after is not None else None
+        until = self.until.last.get(one.domain_id) if self.until is not None else None
+        if self.until is not None and until is None:
+            return False
+        return (after is None or one.seq_no > after) and (until is None or one.seq_no <= until)
+
+
 class NamePattern:
     """A name with ``*`` for any characters and ``?`` for one."""
 
@@ -156,19 +223,23 @@ class Criteria:
 
     Positions bound the events by where they start; times by the header's timestamp, as mysqlbinlog has it:
     everything from the first event that is not before ``start_time``, up to the first that is not before
-    ``stop_time``. ``transaction`` is a GTID, or ``file:position`` of the first event of one without.
+    ``stop_time``. ``offset`` events from the beginning on are left out. ``transaction`` is a GTID, or
+    ``file:position`` of the first event of one without.
     """
 
     start: FilePosition | None = None
     stop: FilePosition | None = None
+    offset: int = 0
     start_time: float | None = None
     stop_time: float | None = None
     include_gtids: Gtids | None = None
     exclude_gtids: Gtids | None = None
+    domains: Domains | None = None
     databases: tuple[NamePattern, ...] = ()
     tables: tuple[TablePattern, ...] = ()
     operations: frozenset[RowsOperation] = frozenset()
     server_ids: frozenset[int] = frozenset()
+    ignored_server_ids: frozenset[int] = frozenset()
     types: frozenset[int] = frozenset()
     transaction: str | None = None
 

@@ -74,7 +74,8 @@ class Filter:
         self._is_last = is_last
         self._first_path: str | None = None
         self._started = criteria.start is None
-        self._time_reached = criteria.start_time is None
+        self._count = 0
+        self._reached = criteria.start_time is None and not criteria.offset
         self._content = _ContentFilter(criteria, context=context) if criteria.by_content else None
         self._found_transaction = False
         self._stop_seen = False
@@ -91,8 +92,11 @@ class Filter:
         if self._criteria == Criteria():
             return
         found = list(self._seen.unmatched())
-        if not self._time_reached and not found:
-            found.append("no event is of --start-datetime or later")
+        if not self._reached and not found:
+            if self._criteria.offset:
+                found.append(f"fewer events than --offset {self._criteria.offset} leaves out")
+            else:
+                found.append("no event is of --start-datetime or later")
         if not found and not self._given_any and self._seen.asked:
             found.append("no event has all that the filters ask for")
         yield from found
@@ -132,7 +136,10 @@ class Filter:
             self.finished = True
             return False
         is_format = isinstance(decoded.event, _FORMAT)
-        if not self._from_start(record) or not self._in_time(decoded.header, is_format=is_format):
+        if not self._from_start(record):
+            self._count += is_format
+            return is_format and self._context
+        if not self._is_reached(record, decoded.header, is_format=is_format):
             return is_format and self._context
         self._seen.add(record, decoded)
         if is_format and self._context:
@@ -141,7 +148,10 @@ class Filter:
 
     def _chosen(self, record: LogRecord, decoded: BinlogEvent) -> bool:
         criteria = self._criteria
-        if criteria.server_ids and decoded.header.server_id not in criteria.server_ids:
+        server_id = decoded.header.server_id
+        if server_id in criteria.ignored_server_ids:
+            return False
+        if criteria.server_ids and server_id not in criteria.server_ids:
             return False
         if (
             criteria.types
@@ -151,18 +161,22 @@ class Filter:
             return False
         if criteria.transaction is not None and not self._in_transaction(record):
             return False
-        if criteria.include_gtids is None and criteria.exclude_gtids is None:
+        if criteria.include_gtids is criteria.exclude_gtids is None and criteria.domains is None:
             return True
         return self._gtid_chosen(record)
 
     def _gtid_chosen(self, record: LogRecord) -> bool:
         """Look at the GTID of a transaction; what stands between transactions is neither in nor out."""
         included, excluded = self._criteria.include_gtids, self._criteria.exclude_gtids
+        domains = self._criteria.domains
         gtid = record.gtid
         if gtid is None:
             between = record.transaction is None or record.transaction.transaction is None
-            return included is None or (between and self._context)
+            listed = included is not None or (domains is not None and domains.lists)
+            return not listed or (between and self._context)
         if included is not None and gtid not in included:
+            return False
+        if domains is not None and gtid not in domains:
             return False
         return excluded is None or gtid not in excluded
 
@@ -196,14 +210,16 @@ class Filter:
             self._stop_seen = named
         return bool(criteria.stop_time is not None and timestamp and timestamp >= criteria.stop_time)
 
-    def _in_time(self, header: EventHeader, *, is_format: bool) -> bool:
-        start = self._criteria.start_time
-        if self._time_reached or start is None:
+    def _is_reached(self, record: LogRecord, header: EventHeader, *, is_format: bool) -> bool:
+        """Tell whether the first event was seen that is late enough, and behind those that are left out."""
+        if self._reached:
             return True
+        start, offset = self._criteria.start_time, self._criteria.offset
+        passed = not offset or (self._count >= offset and not record.sub_index)
+        self._count += not record.sub_index  # events inside a payload belong to it
         # A format description is as old as its log, and does not say that the time has come.
-        if not is_format and header.timestamp >= start:
-            self._time_reached = True
-        return self._time_reached
+        self._reached = not is_format and passed and (start is None or header.timestamp >= start)
+        return self._reached
 
 
 class _ContentFilter:

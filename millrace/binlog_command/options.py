@@ -12,15 +12,20 @@ from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import RowsOperation
 from millrace.binlog_command.criteria import (
     Criteria,
+    Domains,
     FilePosition,
     Gtids,
+    MariadbPosition,
     NamePattern,
     TablePattern,
     parse_event_type,
     parse_gtids,
+    parse_ids,
     parse_operations,
+    parse_position,
     parse_time,
 )
+from millrace.binlog_command.tool_options import tool_arguments
 
 _SHIFTS: Final = {"": 0, "K": 10, "M": 20, "G": 30}
 
@@ -44,8 +49,17 @@ class Options:
     skip_gtids: bool
     rewrite_db: tuple[str, ...]
     local_load: str | None
-    start_position: FilePosition | None
-    stop_position: FilePosition | None
+    disable_log_bin: bool
+    set_charset: str | None
+    idempotent: bool
+    require_row_format: bool
+    print_table_metadata: bool
+    print_row_count: bool
+    print_row_event_positions: bool
+    skip_annotate_row_events: bool
+    start_position: FilePosition | MariadbPosition | None
+    stop_position: FilePosition | MariadbPosition | None
+    offset: int
     start_datetime: float | None
     stop_datetime: float | None
     include_gtids: Gtids | None
@@ -53,13 +67,32 @@ class Options:
     database: tuple[str, ...]
     table: tuple[str, ...]
     operation: tuple[frozenset[RowsOperation], ...]
-    server_id: tuple[int, ...]
+    server_id: tuple[frozenset[int], ...]
+    ignore_server_ids: tuple[frozenset[int], ...]
+    do_domain_ids: tuple[frozenset[int], ...]
+    ignore_domain_ids: tuple[frozenset[int], ...]
     event_type: tuple[int, ...]
     transaction: str | None
     follow: bool
     to_last_log: bool
     after_gtids: str | None
-    password: bool
+    read_from_remote_server: bool
+    read_from_remote_source: str | None
+    host: str | None
+    port: int | None
+    socket: str | None
+    protocol: str | None
+    user: str | None
+    password: str | None
+    ssl_mode: str | None
+    ssl: bool | None
+    ssl_ca: str | None
+    ssl_cert: str | None
+    ssl_key: str | None
+    ssl_verify_server_cert: bool | None
+    get_server_public_key: bool
+    server_public_key_path: str | None
+    connection_server_id: int | None
     key_file: str | None
     key_cipher: MariadbCipher | None
     max_event_size: int | None
@@ -70,10 +103,19 @@ class Options:
     pager: bool
 
     def criteria(self) -> Criteria:
-        """Give what is asked for as the filter has it."""
+        """Return what is asked for as the filter has it."""
+        start, stop = self.start_position, self.stop_position
+        domains = Domains(
+            only=frozenset().union(*self.do_domain_ids),
+            ignored=frozenset().union(*self.ignore_domain_ids),
+            after=start if isinstance(start, MariadbPosition) else None,
+            until=stop if isinstance(stop, MariadbPosition) else None,
+        )
         return Criteria(
-            start=self.start_position,
-            stop=self.stop_position,
+            start=start if isinstance(start, FilePosition) else None,
+            stop=stop if isinstance(stop, FilePosition) else None,
+            offset=self.offset,
+            domains=None if domains == Domains() else domains,
             start_time=self.start_datetime,
             stop_time=self.stop_datetime,
             include_gtids=self.include_gtids,
@@ -81,7 +123,8 @@ class Options:
             databases=tuple(map(NamePattern, self.database)),
             tables=tuple(map(TablePattern.parse, self.table)),
             operations=frozenset().union(*self.operation),
-            server_ids=frozenset(self.server_id),
+            server_ids=frozenset().union(*self.server_id),
+            ignored_server_ids=frozenset().union(*self.ignore_server_ids),
             types=frozenset(self.event_type),
             transaction=self.transaction,
         )
@@ -106,6 +149,10 @@ class GroupedCommand(click.Command):
     def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read a command line, in the forms of mysqlbinlog and mariadb-binlog too."""
+        return super().parse_args(ctx, tool_arguments(self.get_params(ctx), args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group in the order of their declaration."""
@@ -157,7 +204,16 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 
             self.fail(str(error), param, ctx)
 
 
-PLACE = Parsed("[file:]position", FilePosition.parse)
+def parse_charset(text: str) -> str:
+    """Read the name of a character set; raises ValueError."""
+    if not re.fullmatch(r"[A-Za-z0-9_]+", text):
+        raise ValueError(f"{text!r} is not the name of a character set")
+    return text
+
+
+CHARSET = Parsed("name", parse_charset)
+IDS = Parsed("numbers", parse_ids)
+POSITION = Parsed("[file:]position", parse_position)
 TIME = Parsed("time", parse_time)
 GTIDS = Parsed("gtids", parse_gtids)
 EVENT_TYPE = Parsed("type", parse_event_type)

@@ -42,6 +42,7 @@ class RawDownload:
         to_last_log: bool = False,
         follow: bool = False,
         note: Callable[[str], None] = lambda _: None,
+        server_id: int | None = None,
     ) -> None:
         """Copy the log that ``address`` names, or all.
 
@@ -52,7 +53,7 @@ class RawDownload:
         self._address = address
         self._prefix = prefix
         self._only_file = None if to_last_log or follow else address.log_file
-        self._log = ServerLog(address.mysql, follow=follow, note=note)
+        self._log = ServerLog(address.mysql, follow=follow, note=note, server_id=server_id)
         self._note = note
         self.total_bytes = self.done_bytes = 0
         self._follow = follow

@@ -16,13 +16,15 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.header import EventHeader
-from millrace.binlog.row_reader import TableCache
+from millrace.binlog.row_reader import RowReader, TableCache
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import RowsFlag, TableMapFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.row_kernel import counting
 from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
 from millrace.binlog_command.spool import Spool, base64_lines
+from millrace.binlog_command.table_metadata_text import table_metadata
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -74,6 +76,7 @@ class RowsText:
         self._row_count = 0
         self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
         self._printers: TableCache[RowPrinter] = TableCache()
+        self._counter = RowReader(lambda _table, codecs, bitmaps: counting(codecs, bitmaps))
 
     @property
     def writers(self) -> Writers:
@@ -88,6 +91,8 @@ class RowsText:
 
     def _annotate_rows(self, record: LogRecord, header: EventHeader, event: AnnotateRowsEvent) -> None:
         """Keep MariaDB's annotation for the table map that follows, as mariadb-binlog does."""
+        if not self._page.options.annotations:
+            return
         self._annotation = Spool()  # of two, the later one counts
         write = self._annotation.write
         if self._page.options.short_form:
@@ -121,9 +126,14 @@ class RowsText:
         waits = self._page.generation is Generation.MYSQL_5_5
         write = self._heads.write if waits else self._page.parts.append
         text = self._page.title(record, header, title, write)
-        if self._page.generation is Generation.MYSQL_8_0 and self._page.server_version >= _GENERATED_KEYS:
+        if self._says_generated_keys():
             hidden_key = bool(event.flags & TableMapFlag.TM_GENERATED_INVISIBLE_PK_F)
             text += b"# has_generated_invisible_primary_key=%d\n" % hidden_key
+        if self._page.options.table_metadata:
+            log_format = record.state.format
+            origin = None if log_format is None else log_format.origin
+            version = "" if origin is None else origin.version
+            text += table_metadata(event, version, mariadb=self._page.is_mariadb)
         write(text)
         if self._base64_wanted(b"Table_map"):
             decoded = record.event
@@ -134,6 +144,12 @@ class RowsText:
                 if data is not None and record.sub_index and len(self._page.data) != len(record.data):
                     data = with_checksum(data)
             self._carry(data or self._page.data)
+
+    def _says_generated_keys(self) -> bool:
+        """Return whether mysqlbinlog says if a primary key is generated: it has the version from the GTID."""
+        page = self._page
+        is_known = page.generation is Generation.MYSQL_8_0 and not page.options.skip_gtids
+        return is_known and page.server_version >= _GENERATED_KEYS
 
     def _carry(self, data: bytes) -> None:
         """Have the BINLOG statement carry an event."""
@@ -172,8 +188,10 @@ class RowsText:
                 data = _uncompressed(decoded, event, record.state)
             self._carry(data)
         if self._page.options.verbose:
-            self._has_rows = True
             self._rows_lines(event, table_map)
+        elif self._page.is_mariadb and self._page.options.row_count:
+            self._row_count += self._counted(decoded, event, record.state)
+        self._has_rows = True
         if event.ends_statement:
             self.flush()
 
@@ -218,6 +236,15 @@ class RowsText:
             self._text.write(_extra_row_info(event.extra_row_info))
         self._row_count += printer.write(rows, self._text)
 
+    def _counted(self, decoded: BinlogEvent, event: RowsEvent, state: StreamState) -> int:
+        """Return how many rows an event has, 0 where they cannot be read."""
+        try:
+            table_rows = self._counter.of(decoded, state)
+            count = None if table_rows.kernel is None else table_rows.kernel.count(event.rows)
+            return table_rows.images.count(event.rows) if count is None else count
+        except BinlogError:
+            return 0
+
     def flush(self) -> None:
         """Write what the events of a statement gave: heads that waited, the BINLOG statement, the rows."""
         page = self._page
@@ -227,7 +254,7 @@ class RowsText:
             page.copy(self._base64)
             page.parts.append(b"'" + END)
         page.copy(self._text)
-        if self._has_rows and page.is_mariadb:
+        if self._has_rows and page.is_mariadb and page.options.row_count:
             page.parts.append(b"# Number of rows: %d\n" % self._row_count)
         self._has_rows = False
         self._row_count = 0

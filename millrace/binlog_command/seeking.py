@@ -32,7 +32,8 @@ class Seeker:
         self._start, self._time = criteria.start, criteria.start_time
         self._stop, self._stop_time = criteria.stop, criteria.stop_time
         self._is_first = True
-        self._reached = self._start is None and self._time is None
+        # Which events are left out first is counted, so none is skipped then.
+        self._reached = (self._start is None and self._time is None) or criteria.offset > 0
 
     def find(self, stream: BinaryIO, file: str, format_description: bytes, largest: int) -> int:
         """Give the position of the event to decode first, after the log's first event.

@@ -20,6 +20,7 @@ class ServerInput:
         follow: bool = False,
         note: Callable[[str], None] = lambda _: None,
         max_event_size: int = MAX_EVENT_SIZE,
+        server_id: int | None = None,
     ) -> None:
         """Read the log that ``address`` names alone, unless told ``to_last_log`` or to ``follow``.
 
@@ -27,7 +28,7 @@ class ServerInput:
         """
         self._address = address
         self._after_gtids = after_gtids
-        self._log = ServerLog(address.mysql, follow=follow, note=note)
+        self._log = ServerLog(address.mysql, follow=follow, note=note, server_id=server_id)
         self._max_event_size = max_event_size
         self._only_file = None if to_last_log or follow else address.log_file
         self.last_path = ""

@@ -83,11 +83,15 @@ def _delimited(statement: bytes) -> bytes:
 class SessionText:
     """What the statements printed so far have set."""
 
-    def __init__(self, generation: Generation, *, short_form: bool, utf8mb3: bool) -> None:
+    def __init__(
+        self, generation: Generation, *, short_form: bool, utf8mb3: bool, sets_thread: bool = True
+    ) -> None:
+        """``sets_thread`` says whether the session may set the number of its thread."""
         self.generation = generation
         self.utf8mb3 = utf8mb3
         self._server_version = (0, 0, 0)
         self._short_form = short_form
+        self._sets_thread = sets_thread
         self._database = ""
         self._thread_id: int | None = None
         self._flags2: int | None = None
@@ -140,8 +144,9 @@ class SessionText:
                 use.append(self.ended(b"use %b" % quoted_name(database)))
         variables = event.status_variables
         lines.append(self._timestamp(header.timestamp, variables))
-        if self._thread_id is None or (
-            header.flags & _THREAD_SPECIFIC and self._thread_id != event.thread_id
+        if self._sets_thread and (
+            self._thread_id is None
+            or (header.flags & _THREAD_SPECIFIC and self._thread_id != event.thread_id)
         ):
             lines.append(self.thread_line(event.thread_id))
         if variables is None:

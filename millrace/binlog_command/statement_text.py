@@ -5,7 +5,11 @@ import struct
 
 from millrace.binlog.columns.charsets import UTF8MB3_COLLATION, charset_name, collation_name, names_utf8mb3
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
+from millrace.binlog.declaration import Event
 from millrace.binlog.events import (
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    DeleteFileEvent,
     IntvarEvent,
     ItemResult,
     MariadbGtidExtraFlag,
@@ -17,6 +21,7 @@ from millrace.binlog.events import (
     XaPrepareLogEvent,
     XidEvent,
 )
+from millrace.binlog.events.load import ExecLoadEvent, LoadDataEvent
 from millrace.binlog.header import EventHeader
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog_command.generation import Generation
@@ -24,8 +29,20 @@ from millrace.binlog_command.gtid_text import GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import quoted_name
 from millrace.binlog_command.text_page import END, TextPage, Writers
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 
 _NUMERIC_RESULTS = (ItemResult.REAL_RESULT, ItemResult.INT_RESULT, ItemResult.DECIMAL_RESULT)
+_FOR_STATEMENTS = (
+    IntvarEvent,
+    RandEvent,
+    UserVarEvent,
+    LoadDataEvent,
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
+    DeleteFileEvent,
+    ExecLoadEvent,
+)
 _CONTROLS = frozenset(
     {
         StatementKind.BEGIN,
@@ -46,6 +63,23 @@ def _real(value: float) -> bytes:
     """Write a real number with 14 digits, or with as many as it needs."""
     text = b"%.14g" % value
     return text if float(text) == value else format_double(value).encode()
+
+
+def refuse_statement(record: LogRecord, event: Event) -> None:
+    """Raise UserError for what a server refuses in a session with REQUIRE_ROW_FORMAT."""
+    statement = record.transaction.statement if record.transaction is not None else None
+    what = type(event).event_type.name
+    if statement is not None:
+        if statement.kind is not StatementKind.DML and not statement.changes and not statement.temporary:
+            return
+        what = statement.verb
+    elif not isinstance(event, _FOR_STATEMENTS):
+        return
+    raise UserError(
+        f"{record.path} at {record.position}: {what} violates --require-row-format, which allows no changes "
+        "of rows as statements, no LOAD DATA and no temporary tables",
+        ExitCode.SETTINGS,
+    )
 
 
 class StatementText:

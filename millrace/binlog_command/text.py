@@ -40,7 +40,7 @@ from millrace.binlog_command.load_text import LoadText
 from millrace.binlog_command.records import LogRecord
 from millrace.binlog_command.row_printer import comment_text
 from millrace.binlog_command.rows_event_text import RowsText
-from millrace.binlog_command.statement_text import StatementText
+from millrace.binlog_command.statement_text import StatementText, refuse_statement
 from millrace.binlog_command.text_page import TextOptions, TextPage, Writers
 
 __all__ = ["TextOptions", "TextOutput"]
@@ -48,6 +48,17 @@ __all__ = ["TextOptions", "TextOutput"]
 _HEAD_8_0 = (
     b"# The proper term is pseudo_replica_mode, but we use this compatibility alias\n"
     b"# to make the statement usable on server versions 8.0.24 and older.\n"
+)
+_CHARSET_HEAD = (
+    b"\n/*!40101 SET @OLD_CHARACTER_SET_CLIENT=@@CHARACTER_SET_CLIENT */;\n"
+    b"/*!40101 SET @OLD_CHARACTER_SET_RESULTS=@@CHARACTER_SET_RESULTS */;\n"
+    b"/*!40101 SET @OLD_COLLATION_CONNECTION=@@COLLATION_CONNECTION */;\n"
+    b"/*!40101 SET NAMES %b */;\n"
+)
+_CHARSET_TAIL = (
+    b"/*!40101 SET CHARACTER_SET_CLIENT=@OLD_CHARACTER_SET_CLIENT */;\n"
+    b"/*!40101 SET CHARACTER_SET_RESULTS=@OLD_CHARACTER_SET_RESULTS */;\n"
+    b"/*!40101 SET COLLATION_CONNECTION=@OLD_COLLATION_CONNECTION */;\n"
 )
 _MAX_WAITING = 1000
 """More settings than a statement can have: there is one for each of its user variables."""
@@ -112,7 +123,16 @@ class TextOutput:
         if generation <= Generation.MYSQL_5_6 or generation.is_mariadb:
             page.parts.append(b"ROLLBACK /* added by mysqlbinlog */;\n")
         page.parts.append(b"/*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;\n")
+        if page.options.disable_log_bin:
+            page.parts.append(b"/*!32316 SET SQL_LOG_BIN=@OLD_SQL_LOG_BIN*/;\n")
+        if page.options.set_charset is not None:
+            page.parts.append(_CHARSET_TAIL)
         page.parts.append(b"/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=0*/;\n")
+        if page.options.idempotent:
+            page.parts.append(b"/*!50700 SET @@SESSION.RBR_EXEC_MODE=STRICT*/;\n")
+        if page.is_mariadb and page.options.by_gtid:
+            page.parts.append(b"/*!100001 SET @@SESSION.SERVER_ID=@@GLOBAL.SERVER_ID */;\n")
+            page.parts.append(b"/*!100001 SET @@SESSION.GTID_DOMAIN_ID=@@GLOBAL.GTID_DOMAIN_ID */;\n")
         page.flush()
         self._load.close()
 
@@ -129,7 +149,16 @@ class TextOutput:
             page.parts.append(b"/*!40019 SET @@session.max_delayed_threads=0*/;\n")
         elif generation <= Generation.MYSQL_5_6 or generation.is_mariadb:
             page.parts.append(b"/*!40019 SET @@session.max_insert_delayed_threads=0*/;\n")
+        options = page.options
+        if options.disable_log_bin:
+            page.parts.append(b"/*!32316 SET @OLD_SQL_LOG_BIN=@@SQL_LOG_BIN, SQL_LOG_BIN=0*/;\n")
         page.parts.append(b"/*!50003 SET @OLD_COMPLETION_TYPE=@@COMPLETION_TYPE,COMPLETION_TYPE=0*/;\n")
+        if options.set_charset is not None:
+            page.parts.append(_CHARSET_HEAD % options.set_charset.encode())
+        if options.idempotent:
+            page.parts.append(b"/*!50700 SET @@SESSION.RBR_EXEC_MODE=IDEMPOTENT*/;\n\n")
+        if options.require_row_format:
+            page.parts.append(b"/*!80019 SET @@SESSION.REQUIRE_ROW_FORMAT=1*/;\n\n")
         page.parts.append(b"DELIMITER /*!*/;\n")
 
     def _begin_with(self, record: LogRecord, decoded: BinlogEvent) -> None:
@@ -153,12 +182,16 @@ class TextOutput:
         if self._control.in_payload and not record.sub_index:
             self._control.end_payload()
         if page.options.skip_gtids and isinstance(event, _GTIDS):
+            if not (page.is_mariadb or page.options.short_form):
+                page.parts.append(b"# at %d\n" % record.position)
             self._gtids.skip(event)
             return
+        if page.options.require_row_format:
+            refuse_statement(record, event)
         self._take(record)
         if self._gtids.is_set and kind in _ENDS and page.generation is Generation.MYSQL_5_6:
             self._gtids.automatic()
-        if not page.options.short_form:
+        if not page.options.short_form and (page.options.positions or not page.is_mariadb):
             page.parts.append(b"# at %d\n" % page.position)
         if page.is_mariadb:
             self._follow_skipping(bool(decoded.header.flags & _SKIP_REPLICATION))

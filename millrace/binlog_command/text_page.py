@@ -30,8 +30,13 @@ class TextOptions:
     ``base64_output`` says what becomes of events that only BINLOG statements can carry: ``auto`` writes
     these, ``decode-rows`` leaves them out, ``never`` makes them an error. ``short_form`` leaves out all
     comments and row events. ``local_load`` is the folder for the files of LOAD DATA statements, by default
-    that for temporary files. ``generation`` overrides what the log's server suggests. The compressed values
-    of an event are unpacked up to ``max_unpacked`` in all.
+    that for temporary files. ``disable_log_bin``, ``set_charset``, ``idempotent`` and
+    ``require_row_format`` set variables of the session that loads the text; the last makes statements that
+    change rows an error. ``table_metadata`` adds what a table map says of the columns. ``row_count``,
+    ``positions`` and ``annotations`` are parts that the text of MariaDB's logs can do without; ``by_gtid``
+    says that transactions were chosen by domain or server, after which their ids are set back. ``generation``
+    overrides what the log's server suggests. The compressed values of an event are unpacked up to
+    ``max_unpacked`` in all.
     """
 
     verbose: int = 0
@@ -41,6 +46,15 @@ class TextOptions:
     skip_gtids: bool = False
     local_load: Path | None = None
     rewrite_db: DatabaseRewrite = field(default_factory=DatabaseRewrite)
+    disable_log_bin: bool = False
+    set_charset: str | None = None
+    idempotent: bool = False
+    require_row_format: bool = False
+    table_metadata: bool = False
+    row_count: bool = True
+    positions: bool = True
+    annotations: bool = True
+    by_gtid: bool = False
     generation: Generation | None = None
     max_unpacked: int = MAX_UNPACKED_SIZE
 
@@ -84,7 +98,12 @@ class TextPage:
             Generation.MYSQL_8_0,
             Generation.MARIADB_10_11,
         )
-        self.session = SessionText(self.generation, short_form=self.options.short_form, utf8mb3=utf8mb3)
+        self.session = SessionText(
+            self.generation,
+            short_form=self.options.short_form,
+            utf8mb3=utf8mb3,
+            sets_thread=not self.options.require_row_format,
+        )
 
     def begin_log(self, server_version: str) -> None:
         """Take note of the server that wrote the log that begins."""

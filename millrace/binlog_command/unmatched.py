@@ -43,6 +43,8 @@ class Unmatched:
             criteria.by_content
             or criteria.types
             or criteria.server_ids
+            or criteria.ignored_server_ids
+            or criteria.domains is not None
             or criteria.transaction is not None
             or criteria.include_gtids is not None
         )

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Final, Literal, Protocol, cast
 
 import click
 
+from millrace import __version__
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.file import MAX_EVENT_SIZE
 from millrace.binlog_command.criteria import Criteria
@@ -16,10 +17,12 @@ from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput, find_files
 from millrace.binlog_command.key_file import read_keys
 from millrace.binlog_command.options import (
+    CHARSET,
     EVENT_TYPE,
     GTIDS,
+    IDS,
     OPERATIONS,
-    PLACE,
+    POSITION,
     SIZE,
     TIME,
     GroupedCommand,
@@ -33,6 +36,7 @@ from millrace.binlog_command.records import (
     RawEvent,
     unpacked_limit,
 )
+from millrace.binlog_command.remote import is_remote, of_servers, server_address
 from millrace.binlog_command.seeking import Seeker
 from millrace.binlog_command.terminal import (
     Buffer,
@@ -45,6 +49,8 @@ from millrace.binlog_command.terminal import (
     use_colour,
     use_pager,
 )
+from millrace.binlog_command.tool_options import ASK
+from millrace.mysql.address import SslMode
 from millrace.mysql.errors import SourceError
 from millrace.runtime.config_option import CONFIG
 from millrace.runtime.errors import UserError
@@ -59,6 +65,7 @@ _OUTPUT = "Output (SQL text as mysqlbinlog writes it, unless one of these is giv
 _TEXT = "Text"
 _EVENTS = "Which events"
 _INPUT = "Input"
+_SERVER = "Server"
 _SCREEN = "Screen"
 
 _EXAMPLES: Final = (
@@ -108,6 +115,7 @@ class Input(Protocol):
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": ["--help"], "max_content_width": 110},
 )
+@click.version_option(__version__, "--version", "-V", prog_name="millrace binlog")
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @option(_OUTPUT, "--json", is_flag=True, help="One JSON object per event, a line each.")
 @option(
@@ -118,7 +126,7 @@ class Input(Protocol):
     "with --json as one object.",
 )
 @option(_OUTPUT, "--verify", is_flag=True, help="Check the logs: a line per finding; exit code 1 if any.")
-@option(_OUTPUT, "--flashback", is_flag=True, help="SQL that undoes the row changes, newest first.")
+@option(_OUTPUT, "--flashback", "-B", is_flag=True, help="SQL that undoes the row changes, newest first.")
 @option(_OUTPUT, "--raw", is_flag=True, help="Copy a server's log files as they are, with resume.")
 @option(
     _OUTPUT,
@@ -138,21 +146,45 @@ class Input(Protocol):
 @option(_TEXT, "--hexdump", "-H", is_flag=True, help="The bytes of each event, in comments.")
 @option(_TEXT, "--short-form", "-s", is_flag=True, help="The statements alone.")
 @option(_TEXT, "--skip-gtids", is_flag=True, help="No SET GTID_NEXT: the server assigns its own GTIDs.")
+@option(_TEXT, "--disable-log-bin", "-D", is_flag=True, help="SET SQL_LOG_BIN=0 around all.")
+@option(_TEXT, "--set-charset", type=CHARSET, help="SET NAMES at the beginning.")
+@option(_TEXT, "--idempotent", "-i", is_flag=True, help="SET RBR_EXEC_MODE=IDEMPOTENT around all.")
+@option(
+    _TEXT,
+    "--require-row-format",
+    is_flag=True,
+    help="An error for statements that change rows; SET REQUIRE_ROW_FORMAT=1.",
+)
+@option(_TEXT, "--print-table-metadata", is_flag=True, help="Columns and primary keys with the table maps.")
+@option(
+    _TEXT,
+    "--print-row-count/--skip-print-row-count",
+    default=True,
+    help="Whether MariaDB's text counts rows (the default).",
+)
+@option(
+    _TEXT,
+    "--print-row-event-positions/--skip-print-row-event-positions",
+    default=True,
+    help="Whether MariaDB's text has the positions of events (the default).",
+)
+@option(_TEXT, "--skip-annotate-row-events", is_flag=True, help="MariaDB's text without annotations.")
 @option(_TEXT, "--rewrite-db", multiple=True, metavar="'OLD->NEW'", help="Rename a database; repeatable.")
 @option(_TEXT, "--local-load", "-l", metavar="FOLDER", help="Where the files of LOAD DATA are put.")
 @option(
     _EVENTS,
     "--start-position",
     "-j",
-    type=PLACE,
-    help="Begin at a position, of the first log unless one is named.",
+    type=POSITION,
+    help="Begin at a position, of the first log unless one is named; or after GTIDs of MariaDB.",
 )
 @option(
     _EVENTS,
     "--stop-position",
-    type=PLACE,
-    help="Stop before a position, of the last log unless one is named.",
+    type=POSITION,
+    help="Stop before a position, of the last log unless one is named; or after GTIDs of MariaDB.",
 )
+@option(_EVENTS, "--offset", "-o", type=click.IntRange(0), default=0, help="Leave out the first events.")
 @option(
     _EVENTS,
     "--start-datetime",
@@ -198,8 +230,17 @@ class Input(Protocol):
     help="Rows that were inserted, updated, deleted, and statements that do so; commas between; repeatable.",
 )
 @option(
-    _EVENTS, "--server-id", multiple=True, type=click.IntRange(0), help="Events of this origin; repeatable."
+    _EVENTS,
+    "--server-id",
+    "--do-server-ids",
+    "server_id",
+    multiple=True,
+    type=IDS,
+    help="Events that began on this server; commas between; repeatable.",
 )
+@option(_EVENTS, "--ignore-server-ids", multiple=True, type=IDS, help="No events that began on this server.")
+@option(_EVENTS, "--do-domain-ids", multiple=True, type=IDS, help="Only transactions of MariaDB's domain.")
+@option(_EVENTS, "--ignore-domain-ids", multiple=True, type=IDS, help="No transactions of MariaDB's domain.")
 @option(
     _EVENTS,
     "--type",
@@ -217,7 +258,62 @@ class Input(Protocol):
     help="Make a server send what comes after a GTID set, or position.",
 )
 @option(_INPUT, "--config", **CONFIG)
-@option(_INPUT, "--password", "-p", is_flag=True, help="Ask for the password. [or MILLRACE_MYSQL_PASSWORD]")
+@option(
+    _SERVER,
+    "--read-from-remote-server",
+    "-R",
+    is_flag=True,
+    help="LOG is a log of the server at --host, as with mysql://.",
+)
+@option(
+    _SERVER,
+    "--read-from-remote-source",
+    type=click.Choice(["BINLOG-DUMP-NON-GTIDS", "BINLOG-DUMP-GTIDS"], case_sensitive=False),
+    help="The same.",
+)
+@option(_SERVER, "--host", "-h", metavar="NAME", help="The server's host. [localhost]")
+@option(_SERVER, "--port", "-P", type=click.IntRange(0, 65535), help="Its port. [3306]")
+@option(_SERVER, "--socket", "-S", metavar="FILE", help="Its Unix socket.")
+@option(
+    _SERVER,
+    "--protocol",
+    type=click.Choice(["tcp", "socket"], case_sensitive=False),
+    help="TCP also for localhost; or a socket.",
+)
+@option(_SERVER, "--user", "-u", metavar="NAME", help="The user. [or MILLRACE_MYSQL_USER]")
+@option(
+    _SERVER,
+    "--password",
+    "-p",
+    is_flag=False,
+    flag_value=ASK,
+    metavar="[=PASSWORD]",
+    help="The password; without one it is asked for. [or MILLRACE_MYSQL_PASSWORD]",
+)
+@option(
+    _SERVER,
+    "--ssl-mode",
+    type=click.Choice([mode.value for mode in SslMode], case_sensitive=False),
+    help="How TLS is used. [VERIFY_CA with --ssl-ca, else PREFERRED]",
+)
+@option(_SERVER, "--ssl/--skip-ssl", default=None, help="--ssl-mode=REQUIRED, or DISABLED.")
+@option(_SERVER, "--ssl-ca", metavar="FILE", help="The CA certificates that sign the server's.")
+@option(_SERVER, "--ssl-cert", metavar="FILE", help="Our certificate.")
+@option(_SERVER, "--ssl-key", metavar="FILE", help="Our private key.")
+@option(
+    _SERVER,
+    "--ssl-verify-server-cert/--skip-ssl-verify-server-cert",
+    default=None,
+    help="--ssl-mode=VERIFY_IDENTITY, or not.",
+)
+@option(_SERVER, "--get-server-public-key", is_flag=True, help="Take the server's RSA key on trust.")
+@option(_SERVER, "--server-public-key-path", metavar="FILE", help="The server's RSA key.")
+@option(
+    _SERVER,
+    "--connection-server-id",
+    type=click.IntRange(1, 0xFFFFFFFF),
+    help="Our server id as a replica. [a number of our own]",
+)
 @option(
     _INPUT, "--key-file", metavar="FILE", help="Keys of encrypted log files, a line each: id;hexadecimal key."
 )
@@ -312,7 +408,12 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
         raise click.UsageError(f"--{modes[0]} and --{modes[1]} exclude each other")
     if (options.verify or options.raw) and options.criteria() != Criteria():
         raise click.UsageError(f"--{modes[0]} works on whole logs, without filters")
-    if options.raw and (len(logs) != 1 or not _is_server(logs[0])):
+    remote = is_remote(options)
+    if remote and any(_is_server(name) or name.startswith("kafka://") for name in logs):
+        raise click.UsageError(
+            "with --read-from-remote-server LOG is the name of a log, such as binlog.000042"
+        )
+    if options.raw and not remote and (len(logs) != 1 or not _is_server(logs[0])):
         raise click.UsageError("--raw copies from one server: mysql://user@host:port/LOGFILE")
     if options.raw and options.after_gtids is not None:
         raise click.UsageError("--raw copies whole logs, without --after-gtids")
@@ -321,14 +422,28 @@ def _check(options: Options, logs: tuple[str, ...]) -> None:
     for name in _of_text(options):
         if modes and (modes[0] != "flashback" or name not in _OF_FLASHBACK):
             raise click.UsageError(f"{name} is for SQL text, not for --{modes[0]}")
+    _check_inputs(options, logs)
+
+
+def _check_inputs(options: Options, logs: tuple[str, ...]) -> None:
+    """Refuse options that contradict the kind of logs."""
+    remote = is_remote(options)
     in_order = options.after_gtids is None and not any(name.startswith("kafka://") for name in logs)
-    if not in_order and options.stop_position is not None and options.stop_position.file is None:
+    stop = options.criteria().stop
+    if not in_order and stop is not None and stop.file is None:
         raise click.UsageError("which log is the last is not known here: --stop-position FILE:POSITION")
-    if options.after_gtids is not None and not all(map(_is_server, logs)):
+    if options.after_gtids is not None and not remote and not all(map(_is_server, logs)):
         raise click.UsageError("--after-gtids is for servers; --exclude-gtids is for any log")
-    for name, is_given in (("--to-last-log", options.to_last_log), ("--password", options.password)):
-        if is_given and not any(map(_is_server, logs)):
-            raise click.UsageError(f"{name} is for servers: mysql://user@host:port/LOGFILE")
+    if options.to_last_log and not remote and not any(map(_is_server, logs)):
+        raise click.UsageError("--to-last-log is for servers: mysql://user@host:port/LOGFILE")
+    if not remote and (idle := _idle(options, logs)):
+        note(f"{', '.join(idle)}: only --read-from-remote-server uses it")
+
+
+def _idle(options: Options, logs: tuple[str, ...]) -> list[str]:
+    """Name the options given about a server, as far as they have no effect; with a URL the password has."""
+    used = {"--password"} if any(map(_is_server, logs)) else set()
+    return [name for name in of_servers(options) if name not in used]
 
 
 def _of_text(options: Options) -> list[str]:
@@ -341,6 +456,14 @@ def _of_text(options: Options) -> list[str]:
         "--skip-gtids": options.skip_gtids,
         "--rewrite-db": bool(options.rewrite_db),
         "--local-load": options.local_load is not None,
+        "--disable-log-bin": options.disable_log_bin,
+        "--set-charset": options.set_charset is not None,
+        "--idempotent": options.idempotent,
+        "--require-row-format": options.require_row_format,
+        "--print-table-metadata": options.print_table_metadata,
+        "--skip-print-row-count": not options.print_row_count,
+        "--skip-print-row-event-positions": not options.print_row_event_positions,
+        "--skip-annotate-row-events": options.skip_annotate_row_events,
     }
     return [name for name, is_given in given.items() if is_given]
 
@@ -351,7 +474,7 @@ def _is_server(name: str) -> bool:
 
 def _run(options: Options, logs: tuple[str, ...]) -> int:
     if options.raw:
-        return _download(options, logs[0])
+        return _download(options, logs)
     inputs = _inputs(options, logs)
     with ExitStack() as stack:
         stream: BinaryIO = sys.stdout.buffer
@@ -387,12 +510,12 @@ def _inputs(options: Options, logs: tuple[str, ...]) -> list[Input]:
     inputs: list[Input] = []
     files: list[str] = []
     for number, name in enumerate(logs):
-        follow = options.follow and number == len(logs) - 1
-        if _is_server(name) or name.startswith("kafka://"):
+        is_last = number == len(logs) - 1
+        if is_remote(options) or _is_server(name) or name.startswith("kafka://"):
             if files:
                 inputs.append(_files(options, files, follow=False))
                 files = []
-            inputs.append(_remote(options, name, follow=follow))
+            inputs.append(_remote(options, name, is_last=is_last))
         else:
             files += find_files(name)
     if files:
@@ -412,7 +535,8 @@ def _files(options: Options, names: list[str], *, follow: bool, alone: bool = Fa
     )
 
 
-def _remote(options: Options, name: str, *, follow: bool) -> Input:
+def _remote(options: Options, name: str, *, is_last: bool) -> Input:
+    follow = options.follow and is_last
     if name.startswith("kafka://"):
         from millrace.binlog_command.topic import TopicInput  # noqa: PLC0415 - Kafka's client loads slowly
         from millrace.runtime.logging import configure_logging  # noqa: PLC0415 - likewise
@@ -420,27 +544,20 @@ def _remote(options: Options, name: str, *, follow: bool) -> Input:
         configure_logging("ERROR")
         return TopicInput(name, follow=follow, note=note, max_event_size=_max_event_size(options))
     from millrace.binlog_command.server import ServerInput  # noqa: PLC0415 - likewise
-    from millrace.mysql.server_log import ServerAddress  # noqa: PLC0415 - likewise
 
-    address = ServerAddress.parse(name, _password(options))
     return ServerInput(
-        address,
+        server_address(options, name, note),
         after_gtids=options.after_gtids,
-        to_last_log=options.to_last_log,
+        to_last_log=options.to_last_log and (is_last or not is_remote(options)),
         follow=follow,
         note=note,
         max_event_size=_max_event_size(options),
+        server_id=options.connection_server_id,
     )
 
 
 def _max_event_size(options: Options) -> int:
     return MAX_EVENT_SIZE if options.max_event_size is None else options.max_event_size
-
-
-def _password(options: Options) -> str | None:
-    if not options.password:
-        return None
-    return str(click.prompt("Password", hide_input=True, default="", show_default=False, err=True))
 
 
 # --------------------------------------------------------------------------------------------- from in to out
@@ -561,6 +678,7 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
     from millrace.binlog_command.rewrite import DatabaseRewrite  # noqa: PLC0415
     from millrace.binlog_command.text import TextOptions, TextOutput  # noqa: PLC0415
 
+    criteria = options.criteria()
     text_options = TextOptions(
         verbose=options.verbose,
         base64_output=cast("Literal['auto', 'decode-rows', 'never']", options.base64_output),
@@ -569,22 +687,32 @@ def _text_output(options: Options, buffer: Buffer) -> Output:
         skip_gtids=options.skip_gtids,
         local_load=None if options.local_load is None else Path(options.local_load),
         rewrite_db=DatabaseRewrite.parse(options.rewrite_db),
+        disable_log_bin=options.disable_log_bin,
+        set_charset=options.set_charset,
+        idempotent=options.idempotent,
+        require_row_format=options.require_row_format,
+        table_metadata=options.print_table_metadata,
+        row_count=options.print_row_count,
+        positions=options.print_row_event_positions,
+        annotations=not options.skip_annotate_row_events,
+        by_gtid=bool(criteria.domains or criteria.server_ids or criteria.ignored_server_ids),
         max_unpacked=unpacked_limit(0, options.max_event_size),
     )
     return TextOutput(cast("BinaryIO", buffer), text_options)
 
 
-def _download(options: Options, name: str) -> int:
-    from millrace.binlog_command.raw_download import RawDownload  # noqa: PLC0415
-    from millrace.mysql.server_log import ServerAddress  # noqa: PLC0415
+def _download(options: Options, logs: tuple[str, ...]) -> int:
+    from millrace.binlog_command.raw_download import RawDownload  # noqa: PLC0415 - likewise
 
-    download = RawDownload(
-        ServerAddress.parse(name, _password(options)),
-        options.result_file or "",
-        to_last_log=options.to_last_log,
-        follow=options.follow,
-        note=note,
-    )
-    for _ in download.copy() if options.follow else progress(download.copy(), download):
-        pass
+    for number, name in enumerate(logs, 1):
+        download = RawDownload(
+            server_address(options, name, note),
+            options.result_file or "",
+            to_last_log=options.to_last_log and number == len(logs),
+            follow=options.follow and number == len(logs),
+            note=note,
+            server_id=options.connection_server_id,
+        )
+        for _ in download.copy() if options.follow else progress(download.copy(), download):
+            pass
     return 0

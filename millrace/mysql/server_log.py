@@ -6,8 +6,8 @@ that one. TLS and defaults come from the settings ``MILLRACE_MYSQL_…``, as for
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from millrace.binlog.changes import ChangeEvent, ChangeReader
@@ -43,6 +43,11 @@ def is_server(name: str) -> bool:
     return urlsplit(name).scheme in SCHEMES and "//" in name
 
 
+def given_settings() -> set[str]:
+    """Return which of the settings MILLRACE_MYSQL_… are given; raises UserError."""
+    return load_settings(_Settings, mysql={}).mysql.model_fields_set
+
+
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     """Where a server is, how we log in, and which of its logs is meant; None for all."""
@@ -59,6 +64,11 @@ class ServerAddress:
             raise UserError(str(error), ExitCode.SETTINGS) from None
         if password is not None:
             values["password"] = password
+        return cls.of_settings(values, log_file)
+
+    @classmethod
+    def of_settings(cls, values: dict[str, Any], log_file: str | None) -> "ServerAddress":
+        """Return the address that values of :class:`MysqlSettings` say; raises UserError."""
         return cls(load_settings(_Settings, mysql=values).mysql.address(), log_file)
 
     def __str__(self) -> str:
@@ -82,13 +92,23 @@ class ServerLog:
     """
 
     def __init__(
-        self, address: MysqlAddress, *, follow: bool = False, note: Callable[[str], None] = lambda _: None
+        self,
+        address: MysqlAddress,
+        *,
+        follow: bool = False,
+        note: Callable[[str], None] = lambda _: None,
+        server_id: int | None = None,
     ) -> None:
-        """Read the log of the server at ``address``; ``note`` is told of connections that were lost."""
+        """Read the log of the server at ``address``, as a replica with an id of its own or ``server_id``.
+
+        ``note`` is told of connections that were lost.
+        """
         self._address = address
         self._note = note
         self._follow = follow
         self.replica = ReplicaIdentity.new("millrace-binlog")
+        if server_id is not None:
+            self.replica = replace(self.replica, server_id=server_id)
 
     def binary_logs(self) -> list[LogFile]:
         """List the server's log files; raises SourceError."""

@@ -110,6 +110,36 @@ def test_a_server_gives_what_its_files_hold(database: Server) -> None:
     assert run("--verify", url(database)).stdout.startswith("sound: ")
 
 
+def test_a_script_for_mysqlbinlog_reads_a_server(database: Server, tmp_path: Path) -> None:
+    """With the options of the programs, from the command line or an option file, the logs are the same."""
+    write(database, "command_options")
+    database.execute("FLUSH BINARY LOGS")
+    settle(database)
+    *closed, last = (path.name for path in database.binlog_files)
+    place = ("-h", database.host, f"-P{database.port}", "--protocol=tcp", "--get-server-public-key")
+    login = (f"-u{database.user}", f"--password={database.password}")
+    by_url = [run("--json", url(database, name)) for name in (*closed, last)]
+    expected = [line for result in by_url for line in lines_of(result)]
+    remote = ("--no-defaults", "-R", *place, *login, "--connection-server-id=4321")
+    assert lines_of(run("--json", *remote, *closed, last)) == expected
+    assert lines_of(run("--json", *remote, "--to-last-log", (*closed, last)[0])) == expected
+    assert lines_of(run("--json", *remote, last)) == lines_of(by_url[-1])
+    options = tmp_path / "login.cnf"
+    options.write_text(f"[client]\nuser={database.user}\npassword='{database.password}'\nhost=nowhere\n")
+    source = "--read-from-remote-source=BINLOG-DUMP-GTIDS"
+    assert lines_of(run(f"--defaults-file={options}", "--json", source, *place, *closed, last)) == expected
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    assert run(*remote, "--raw", f"--result-file={copies}/", *closed).exit_code == 0
+    files = {path.name: path.read_bytes() for path in database.binlog_files}
+    assert {path.name: path.read_bytes() for path in copies.iterdir()} == {
+        name: files[name] for name in closed
+    }
+    refused = run(*remote[:-3], "-unobody", "--password=wrong", last)
+    assert refused.exit_code == 3
+    assert refused.stderr.count("\n") == 1
+
+
 def test_changes_of_rows_come_from_a_server(database: Server) -> None:
     """As docs/library.md shows it: the server gives what its files hold."""
     write(database, "command_changes")
