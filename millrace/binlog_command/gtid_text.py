@@ -195,7 +195,7 @@ class GtidText:
     def _gtid_list(self, record: LogRecord, header: EventHeader, event: MariadbGtidListEvent) -> None:
         entries = [(entry.domain_id, entry.server_id, entry.seq_no) for entry in event.entries]
         if self._page.generation is Generation.MARIADB_10_11:
-            entries.sort()
+            entries.sort(key=lambda entry: (entry[0], entry[2]))
         text = ",\n# ".join(f"{domain}-{server}-{sequence}" for domain, server, sequence in entries)
         if not self._page.options.short_form:
             self._page.parts.append(

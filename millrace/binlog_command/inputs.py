@@ -19,7 +19,7 @@ from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedErro
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RotateEvent
 from millrace.binlog.file import MAGIC, is_in_use, iter_batches, iter_events
-from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.header import HEADER_LENGTH, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import EventType
 from millrace.binlog_command.records import RawEvent, unpacked_limit
@@ -153,12 +153,19 @@ class FileInput:
     def _cut(
         self, stream: BinaryIO, name: str, file: str, limit: int, *, seekable: bool
     ) -> Iterator[list[tuple[int, bytes]]]:
-        """Give the events of a file, the first one and those from where the seeker says."""
+        """Yield the events of a file: those of its head, and those from where the seeker says."""
         position = 0
         if seekable and self._seeker is not None and self._keys is None:
             for first in islice(iter_events(stream, name, max_size=limit), 1):
                 yield [first]
                 position = self._seeker.find(stream, file, first[1], limit)
+                after = first[0] + len(first[1])
+                stream.seek(after)
+                head = stream.read(HEADER_LENGTH)
+                if position > after and head[TYPE_OFFSET] == EventType.PREVIOUS_GTIDS_LOG_EVENT:
+                    stream.seek(after)
+                    # mysqlbinlog reads it as well, and says so: see placed_head().
+                    yield from ([one] for one in islice(iter_events(stream, name, position=after), 1))
             stream.seek(position)
         yield from iter_batches(stream, name, position=position, keys=self._keys, max_size=limit)
 

@@ -4,6 +4,7 @@ import re
 import struct
 
 from millrace.binlog.checksum import with_checksum
+from millrace.binlog.columns.printing import STRING_ESCAPES
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.event_codec import BinlogEvent, seal
@@ -31,6 +32,7 @@ from millrace.runtime.exit_codes import ExitCode
 
 _ROWS_FLAGS = tuple(flag for flag in RowsFlag if flag is not RowsFlag.NO_CHECK_CONSTRAINT_CHECKS_F)
 _GENERATED_KEYS = (8, 0, 30)
+_IN_ROWS_QUERY = re.compile(rb"[\b\t\r\\]")
 _LINES = re.compile(rb"[^\r\n]+")
 
 
@@ -107,7 +109,10 @@ class RowsText:
         if self._page.options.short_form or self._page.options.verbose < 2:
             return
         self._page.titled(record, header, b"Rows_query")
-        self._page.parts.append(b"# %b\n" % event.query.replace(b"\0", b"\\0").replace(b"\n", b"\n# "))
+        query = event.query
+        if self._page.generation is Generation.MYSQL_8_0:
+            query = _IN_ROWS_QUERY.sub(lambda found: STRING_ESCAPES[found[0]], query)
+        self._page.parts.append(b"# %b\n" % query.replace(b"\0", b"\\0").replace(b"\n", b"\n# "))
         if self._page.options.base64_output == "auto":
             self._carry(self._page.data)
 

@@ -6,14 +6,19 @@ that pass the filter are the same as if all had been decoded.
 """
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final
 
+from millrace.binlog.event_codec import BinlogEvent
+from millrace.binlog.events import FormatDescriptionEvent, PreviousGtidsLogEvent
 from millrace.binlog.file import MAGIC
 from millrace.binlog.grammar import HEADING
 from millrace.binlog.header import HEADER_LENGTH
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
 from millrace.binlog_command.criteria import Criteria, FilePosition
+from millrace.binlog_command.generation import Generation, generation_of
+from millrace.binlog_command.records import LogRecord
 
 _EVERYWHERE: Final = 0
 _NOWHERE: Final = 1 << 64
@@ -81,6 +86,47 @@ class Seeker:
         if self._stop is not None and position >= self._stop.position:
             return True
         return self._stop_time is not None and timestamp > 0 and timestamp >= self._stop_time
+
+
+def placed_head(records: Iterable[LogRecord], start: FilePosition | None) -> Iterator[LogRecord]:
+    """Yield records, and the format description before ``start`` with the position that mysqlbinlog prints.
+
+    Since 8.0 mysqlbinlog says where the last event begins that it read to find the format description: the
+    one after PREVIOUS_GTIDS, or the first that is none, if it begins before ``start``.
+    """
+    head: LogRecord | None = None
+    for record in records:
+        if head is not None and start is not None:
+            yield head._replace(position=_read_up_to(head, record, start.position))
+            head = start = None
+        if start is not None and start.file in (None, record.file) and _is_of_mysql_8(record):
+            head = record
+        else:
+            if start is not None and start.file is None:
+                start = None  # it is for the first log alone
+            yield record
+    if head is not None:
+        yield head
+
+
+def _is_of_mysql_8(record: LogRecord) -> bool:
+    """Tell whether a record is the format description at the head of a log of MySQL 8.0 or newer."""
+    decoded = record.event
+    if record.position != len(MAGIC) or not isinstance(decoded, BinlogEvent):
+        return False
+    event = decoded.event
+    return isinstance(event, FormatDescriptionEvent) and generation_of(event.version) is Generation.MYSQL_8_0
+
+
+def _read_up_to(head: LogRecord, following: LogRecord, start: int) -> int:
+    end = head.position + len(head.data)
+    if start <= end:
+        return head.position
+    after = end
+    decoded = following.event
+    if isinstance(decoded, BinlogEvent) and isinstance(decoded.event, PreviousGtidsLogEvent):
+        after += len(following.data)
+    return after if start > after else end
 
 
 def _is_simple(format_description: bytes) -> bool:

@@ -37,7 +37,7 @@ from millrace.binlog_command.records import (
     unpacked_limit,
 )
 from millrace.binlog_command.remote import is_remote, of_servers, server_address
-from millrace.binlog_command.seeking import Seeker
+from millrace.binlog_command.seeking import Seeker, placed_head
 from millrace.binlog_command.terminal import (
     Buffer,
     coloured,
@@ -592,7 +592,10 @@ class _Run:
     def chunks(self) -> Iterator[bytes]:
         """Give what the output writes, as it writes it."""
         source = self._records()
-        records: Iterable[LogRecord] = source if self._options.verify else self._filter.apply(source)
+        records: Iterable[LogRecord] = source
+        if not (self._options.verify or self._options.stats or self._options.json or self._options.flashback):
+            records = placed_head(records, self._options.criteria().start)
+        records = records if self._options.verify else self._filter.apply(records)
         if self._options.stats or self._options.verify:
             records = progress(records, self)
         is_plain = self._buffer.is_plain

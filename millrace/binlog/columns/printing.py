@@ -14,6 +14,7 @@ _SLICE = 1 << 16
 HEX_ESCAPES = {bytes((code,)): b"\\x%02x" % code for code in (*range(0x20), ord("'"), ord("\\"))}
 STRING_ESCAPES = HEX_ESCAPES | {
     b"\b": b"\\b",
+    b"\f": b"\\f",
     b"\t": b"\\t",
     b"\n": b"\\n",
     b"\r": b"\\r",

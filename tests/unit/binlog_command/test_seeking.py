@@ -1,12 +1,14 @@
 """What lies before the place to begin at is not decoded, and what follows is the same."""
 
 import gzip
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from millrace.binlog.file import MAGIC
 from millrace.binlog.types import EventType
@@ -15,6 +17,7 @@ from millrace.binlog_command.filters import Filter
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.records import LogDecoder, LogRecord, RawEvent
 from millrace.binlog_command.seeking import Seeker
+from millrace.cli.binlog import binlog
 
 LOGS = Path(__file__).parent / "logs"
 FILES = [str(LOGS / name) for name in ("mysql.000001", "mariadb.000001", "mariadb-10.1.000001")]
@@ -107,3 +110,28 @@ def test_what_an_error_would_tell_is_not_skipped(tmp_path: Path, damage: str) ->
         criteria = Criteria(start=start)
         with_seeking = shown([name], criteria, seeks=True, context=True)
         assert with_seeking == shown([name], criteria, seeks=False, context=True), start
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_head_is_where_mysqlbinlog_stops_to_look_for_it(packed: bool, tmp_path: Path) -> None:
+    """What mysqlbinlog 9.7.4 prints in front of the format description, for each --start-position."""
+    name = FILES[0]
+    events = raw_events([name])
+    second, third, fourth = (event.position for event in events[1:4])
+    assert events[1].data[4] == EventType.PREVIOUS_GTIDS_LOG_EVENT
+    if packed:
+        name = str(tmp_path / "mysql.000001.gz")
+        with gzip.open(name, "wb") as file:
+            file.write(Path(FILES[0]).read_bytes())
+    for start, expected in (
+        (4, 4),
+        (second, 4),
+        (second + 1, second),
+        (third, second),
+        (third + 1, third),
+        (fourth, third),
+        (events[9].position, third),
+    ):
+        text = CliRunner().invoke(binlog, ["-j", str(start), name, FILES[0]]).stdout
+        heads = re.findall(r"^# at (\d+)\n#.*\tStart: ", text, re.MULTILINE)
+        assert heads == [str(expected), "4"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace import kernel
 from millrace.binlog.columns import ColumnType
 from millrace.binlog.columns.numbers import DecimalFormat
 from millrace.binlog.event_codec import decode_event
@@ -27,6 +28,7 @@ from millrace.binlog.events import (
     IntvarEvent,
     MariadbGtidEvent,
     MariadbGtidFlag,
+    MariadbGtidListEvent,
     MariadbXid,
     NewLoadEvent,
     PartialRowDataEvent,
@@ -49,6 +51,7 @@ from millrace.binlog.events import (
     XidEvent,
 )
 from millrace.binlog.events.compressed import decompress_record
+from millrace.binlog.events.mariadb import GtidListEntry
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import EventType, HeaderFlag
 from millrace.binlog_command.generation import Generation, generation_of
@@ -722,3 +725,53 @@ def test_the_comment_on_a_part_of_an_alter_stays_a_comment() -> None:
     log = MadeLog("10.11.6-MariaDB")
     log.add(MariadbGtidEvent(5, 0, 0, flags_extra=2, padding=bytes(5))).query("ALTER TABLE t\nADD x INT")
     assert "\n### ALTER TABLE t\n### ADD x INT\n" in text_of(log, options=TextOptions(verbose=1))
+
+
+CONTROLS = bytes(range(1, 32)) + b"'\"\\\x7f\xe9\0end"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("9.7.4", "# \1\2\3\4\5\6\a\\b\\t\n# \v\f\\r\x0e"),
+        ("5.7.22", "# \1\2\3\4\5\6\a\b\t\n# \v\f\r\x0e"),
+    ],
+)
+def test_the_statement_of_rows_has_the_escapes_of_its_program(version: str, expected: str) -> None:
+    """As mysqlbinlog 9.7.4 writes it: tab, CR, backspace and backslash in letters, others as they are."""
+    log = MadeLog(version).add(RowsQueryLogEvent(1, CONTROLS))
+    text = text_of(log, options=TextOptions(verbose=2))
+    assert f"\n{expected}" in text
+    backslashes = "\\\\" if version == "9.7.4" else "\\"
+    assert f"'\"{backslashes}\x7f\udce9\\0end\n" in text
+
+
+@pytest.mark.parametrize(("version", "form_feed"), [("9.7.4", "\\f"), ("5.7.22", "\\x0c")])
+def test_a_form_feed_in_a_row_is_written_as_by_its_program(
+    version: str, form_feed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MadeLog(version)
+    log.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", ALL, rows((None, (1, "a\f\v")))))
+    for enabled in (True, False):
+        monkeypatch.setattr(kernel, "_enabled", enabled)
+        assert f"###   @2='a{form_feed}\\x0b'" in text_of(log, options=TextOptions(verbose=1))
+
+
+def test_a_list_of_gtids_is_in_the_order_of_mariadb_binlog() -> None:
+    """By domain, and in each by number: what mariadb-binlog 11.8 writes of the same event."""
+    entries = [(5, 1, 7), (0, 2, 9), (0, 1, 3), (5, 3, 1), (2, 1, 1), (3, 2, 8), (3, 9, 4), (3, 7, 1)]
+    log = MadeLog("11.8.6-MariaDB").add(
+        MariadbGtidListEvent(0, tuple(GtidListEntry(*one) for one in entries))
+    )
+    listed = re.search(r"Gtid list \[(.*?)\]", text_of(log), re.DOTALL)
+    assert listed is not None
+    assert listed[1].split(",\n# ") == [
+        "0-1-3",
+        "0-2-9",
+        "2-1-1",
+        "3-7-1",
+        "3-9-4",
+        "3-2-8",
+        "5-3-1",
+        "5-1-7",
+    ]
