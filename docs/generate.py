@@ -233,6 +233,7 @@ def metrics() -> dict[str, Metric]:
         bytes=0,
         dead_letters={},
         tables=(),
+        waiting={},
         commits=0,
         commit_time=0,
     )

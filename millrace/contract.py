@@ -43,6 +43,9 @@ raw records were deleted before it has read them, it writes a GAP record of its 
 two events.
 """
 
+HEADER_TABLE: Final = "table"
+"""On dead letters of a quarantined table: its name, as database.table."""
+
 HEADER_REDRIVEN: Final = "redriven"
 """On rows that waited in the dead letter topic, and on the BEGIN and END around them: they come late."""
 

@@ -12,11 +12,11 @@ from typing import Any
 import fastavro
 from fastavro.read import SchemaResolutionError
 
-from millrace.avro.records import NO_RECORD, DeadLetter
+from millrace.avro.records import NO_RECORD, DeadLetter, read_record
 from millrace.avro.registry import SchemaStore, split_wire_format, value_subject
 from millrace.avro.schemas import parsed_schema
 from millrace.avro.service_state import QuarantinedTable
-from millrace.contract import HEADER_CHUNK, Topics
+from millrace.contract import HEADER_CHUNK, HEADER_TABLE, Topics
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
 from millrace.kafka.read import bytes_of, read_topic
 from millrace.kafka.state import oldest_offset
@@ -31,6 +31,12 @@ class DeadLetterRecord:
     timestamp_ms: int
     content: DeadLetter
 
+    @property
+    def outline(self) -> "Outline":
+        """What identifies it."""
+        content = self.content
+        return Outline(self.offset, content.service, content.table, content.offset, content.key)
+
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -42,22 +48,63 @@ class Unreadable:
     error: str
 
 
-def is_first_waiting(dead_letter: DeadLetterRecord, entry: QuarantinedTable) -> bool:
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What identifies a dead letter: where it is, and the record that it holds.
+
+    ``table`` is None where it is none of a quarantined table, or is in chunks that an earlier version wrote.
+    """
+
+    offset: int
+    service: str
+    table: str | None
+    read_offset: int
+    key: bytes
+
+
+class WaitingDeadLetters:
+    """Tells which dead letters wait to be redriven; it must see them in order."""
+
+    def __init__(self, quarantined: Iterable[QuarantinedTable]) -> None:
+        self.entries = {entry.name: entry for entry in quarantined}
+        self.counts = dict.fromkeys(self.entries, 0)
+
+    def take(self, outline: Outline) -> bool:
+        """Count a dead letter if it waits; tell whether it does."""
+        entry = self.entries.get(outline.table or "")
+        if entry is None or outline.service != "rowmapper":
+            return False
+        if not self.counts[entry.name] and not is_first_waiting(outline, entry):
+            return False
+        self.counts[entry.name] += 1
+        return True
+
+
+def count_waiting(
+    kafka: KafkaSettings, topic: str, quarantined: Iterable[QuarantinedTable]
+) -> dict[str, int]:
+    """Count the dead letters that wait, by the name of their table."""
+    found = WaitingDeadLetters(quarantined)
+    for outline in read_outlines(kafka, topic) if found.entries else ():
+        found.take(outline)
+    return found.counts
+
+
+def is_first_waiting(dead_letter: Outline, entry: QuarantinedTable) -> bool:
     """Whether a dead letter is the first of its table that waits to be redriven."""
-    is_first = dead_letter.content.key == entry.key.encode()
+    is_first = dead_letter.key == entry.key.encode()
     if entry.dead_letter is not None:
         # Of a table that was paused none may have come at once.
         return dead_letter.offset == entry.dead_letter or (
             entry.is_paused and dead_letter.offset > entry.dead_letter and (is_first or not entry.knows_first)
         )
-    return dead_letter.content.offset == entry.offset and is_first
+    return dead_letter.read_offset == entry.offset and is_first
 
 
-def lost_tables(
-    kafka: KafkaSettings, registry: SchemaStore, source: str, quarantined: Iterable[QuarantinedTable]
-) -> list[str]:
+def lost_tables(kafka: KafkaSettings, source: str, quarantined: Iterable[QuarantinedTable]) -> list[str]:
     """Name the tables whose first dead letter that waits is no longer in the topic."""
-    oldest = oldest_offset(kafka, Topics(source).deadletter)
+    topic = Topics(source).deadletter
+    oldest = oldest_offset(kafka, topic)
     waiting = {entry.name: entry for entry in quarantined if entry.key or not entry.knows_first}
     if not oldest:
         return []
@@ -65,18 +112,14 @@ def lost_tables(
     lost = {
         name for name, entry in waiting.items() if name not in known and oldest > (entry.dead_letter or 0)
     }
-    for dead_letter in read_dead_letters(kafka, registry, source) if known else ():
-        entry = None
-        if isinstance(dead_letter, DeadLetterRecord) and dead_letter.content.service == "rowmapper":
-            entry = known.get(dead_letter.content.table or "")
-        if (
-            entry is not None
-            and isinstance(dead_letter, DeadLetterRecord)
-            and is_first_waiting(dead_letter, entry)
-        ):
-            del known[entry.name]
-            if not known:
-                break
+    for outline in read_outlines(kafka, topic) if known else ():
+        if outline.service != "rowmapper":
+            continue
+        for name in [outline.table] if outline.table in known else [*known] if outline.table is None else []:
+            if is_first_waiting(outline, known[name]):
+                del known[name]
+        if not known:
+            break
     return sorted(lost.union(known))
 
 
@@ -121,6 +164,33 @@ def read_dead_letters(
     for key, joiner in joiners.items():
         if joiner.first_offset is not None:
             yield Unreadable(joiner.first_offset, 0, key, "its last chunks are missing")
+
+
+def read_outlines(kafka: KafkaSettings, topic: str, *, undecided: bool = True) -> Iterator[Outline]:
+    """Yield the outlines of the dead letters that are committed now; what is none is left out.
+
+    Of one in chunks no more than the first is read, so that its size does not matter.
+    """
+    fields = parsed_schema("DeadLetter")["fields"]
+    names = [field["name"] for field in fields]
+    head, until_table = (
+        fastavro.parse_schema({"type": "record", "name": "Head", "fields": fields[: names.index(name) + 1]})
+        for name in ("key", "table")
+    )
+    for message in read_topic(kafka, topic, undecided=undecided):
+        headers: Mapping[str, Any] = dict(message.headers() or ())
+        in_chunks, table = HEADER_CHUNK in headers, headers.get(HEADER_TABLE)
+        if in_chunks and not bytes_of(headers[HEADER_CHUNK]).startswith(b"0/"):
+            continue
+        is_short = in_chunks or table is not None
+        try:
+            _, body = split_wire_format(bytes_of(message.value()))
+            record = read_record(body, head if is_short else until_table)
+        except ValueError:
+            continue
+        name = record.get("table") if table is None else bytes_of(table).decode("utf-8", "replace")
+        key = bytes_of(message.key())
+        yield Outline(message.offset() or 0, record["service"], name, record["offset"], key)
 
 
 class _Reader:

@@ -543,6 +543,40 @@ def has_this_envelope(schema: Mapping[str, Any]) -> bool:
     return _names(schema) == _names(load_schema("Envelope"))
 
 
+def altered_columns(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Say which columns have other Avro types in ``new`` than in ``old``, or are in one of two keys alone.
+
+    Both are schemas of keys, or both of values; "" where there is no difference of that kind.
+    """
+    before, after = _column_types(old), _column_types(new)
+    found = [
+        f"column {name} was {kind}, is {after[name]}"
+        for name, kind in before.items()
+        if name in after and after[name] != kind
+    ]
+    if "source" not in {field["name"] for field in new["fields"]} and before.keys() != after.keys():
+        found.append(f"the key was ({', '.join(before)}), is ({', '.join(after)})")
+    return "; ".join(found)
+
+
+def _column_types(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the types of the fields of a key, or of the rows of an envelope, by the names of columns."""
+    fields = schema["fields"]
+    if fields and fields[0]["name"] == "before":
+        fields = fields[0]["type"][1]["fields"]
+    return {field.get("millrace.name", field["name"]): _type_in_words(field["type"]) for field in fields}
+
+
+def _type_in_words(avro: Any) -> str:
+    if isinstance(avro, list):
+        return " or ".join(_type_in_words(branch) for branch in avro if branch != "null")
+    if not isinstance(avro, Mapping):
+        return str(avro)
+    numbers = [str(avro[name]) for name in ("precision", "scale") if name in avro]
+    kind = avro.get("logicalType") or avro.get("connect.name") or avro.get("name") or avro["type"]
+    return f"{kind}({','.join(numbers)})" if numbers else str(kind)
+
+
 def _names(schema: Mapping[str, Any]) -> list[Any]:
     _, _, source, *others = schema["fields"]
     return [[field["name"] for field in source["type"]["fields"]], *(field["name"] for field in others)]

@@ -1,11 +1,11 @@
-"""The command ``millrace deadletter``: list, show, redrive."""
+"""The command ``millrace deadletter``: list, show, redrive, discard."""
 
 import base64
 import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -27,7 +27,13 @@ from millrace.cli.frame import (
 )
 from millrace.cli.schema import NOW
 from millrace.contract import Topics
-from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
+from millrace.dead_letters import (
+    DeadLetterRecord,
+    Unreadable,
+    WaitingDeadLetters,
+    count_waiting,
+    read_dead_letters,
+)
 from millrace.kafka.client import connect
 from millrace.kafka.read import held_offsets
 from millrace.kafka.schema_topic import open_schemas
@@ -40,7 +46,7 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings
 from millrace.text import printable, printable_json
 from millrace.verify.history import read_schema_history
-from services.rowmapper.redrive import redrive
+from services.rowmapper.redrive import chosen_tables, discard, redrive
 
 _ERROR_WIDTH: Final = 300
 
@@ -53,7 +59,7 @@ class _Settings(ServiceSettings):
 
 @click.group("deadletter", cls=SuggestingGroup)
 def deadletter() -> None:
-    """List, show and redrive what the decoder or the row mapper could not pass on."""
+    """List, show, redrive or discard what the decoder or the row mapper could not pass on."""
 
 
 @deadletter.command("list")
@@ -79,7 +85,7 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
     with errors_in_words():
         settings = command_settings(_Settings)
         check_topics(settings, Topics(settings.source).deadletter)
-        quarantine = _Quarantine(_quarantined(settings))
+        waiting_now = WaitingDeadLetters(_quarantined(settings))
         topic = settings.names.deadletter
         first = held_offsets(connect(settings.kafka), {topic: 1})[topic, 0].start
         if first:
@@ -87,7 +93,7 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
         printed = 0
         with open_schemas(settings.kafka, settings.registry, settings.source) as registry:
             for dead_letter in read_dead_letters(settings.kafka, registry, settings.source):
-                waits = quarantine.waits(dead_letter)
+                waits = isinstance(dead_letter, DeadLetterRecord) and waiting_now.take(dead_letter.outline)
                 if (
                     (limit is None or printed < limit)
                     and _fits(dead_letter, **filters)
@@ -101,8 +107,8 @@ def list_dead_letters(*, waiting: bool, limit: int | None, as_json: bool, **filt
         if not printed and filters["table"] is not None:
             _check_table(settings, filters["table"])
         if not as_json:
-            for line in quarantine.summary():
-                click.echo(line)
+            for name, entry in waiting_now.entries.items():
+                click.echo(_quarantined_in_words(entry, waiting_now.counts[name]))
 
 
 def _check_table(settings: ServiceSettings, name: str) -> None:
@@ -152,9 +158,7 @@ def show(*, offset: int, form: str) -> None:
             sys.stdout.buffer.write(dead_letter.content.value)
         elif form == "json":
             click.echo(
-                _as_json(
-                    dead_letter, waits=_Quarantine(_quarantined(settings)).may_wait(dead_letter), whole=True
-                )
+                _as_json(dead_letter, waits=_may_wait(dead_letter, _quarantined(settings)), whole=True)
             )
         else:
             _show(dead_letter)
@@ -215,6 +219,38 @@ def redrive_in_words(settings: RowMapperSettings, tables: Sequence[str]) -> None
         sys.exit(128 + signal.SIGINT)
 
 
+@deadletter.command("discard")
+@source_option
+@topic_options
+@click.argument("tables", nargs=-1, required=True, metavar="DATABASE.TABLE...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def discard_tables(*, tables: tuple[str, ...], yes: bool) -> None:
+    """Give up the rows of quarantined tables that wait: the quarantine ends without them.
+
+    It says how many dead letters wait, and asks. It takes over from the row mapper: stop that before, or let
+    it be started again after. It needs the row mapper's own settings.
+    """
+    configure_logging("ERROR")
+    with errors_in_words():
+        settings = command_settings(RowMapperSettings)
+        topics = settings.names
+        check_topics(settings, topics.deadletter)
+        entries = {entry.name: entry for entry in chosen_tables(settings, tables)}
+        waiting = count_waiting(settings.kafka, topics.deadletter, entries.values())
+        for name, entry in entries.items():
+            click.echo(_quarantined_in_words(entry, waiting[name]))
+        click.echo(
+            "The changes in them, and in those that come until the row mapper is taken over, will be in no "
+            f"row topic. They stay in {topics.deadletter} and in {topics.raw}: 'millrace reprocess' writes "
+            "the row topics again from there, and 'millrace snapshot DATABASE.TABLE' publishes rows as they "
+            "are now."
+        )
+        if not yes:
+            click.confirm("Discard them?", abort=True)
+        for name, number in discard(settings, tables, click.echo, stopped_by_signals()).items():
+            click.echo(f"{printable(name)}: {number:,} dead letters discarded")
+
+
 _retry = copy(redrive_tables)
 _retry.hidden = True
 deadletter.add_command(_retry, "retry")  # its name in an earlier version
@@ -228,40 +264,20 @@ def _quarantined(settings: ServiceSettings) -> tuple[QuarantinedTable, ...]:
     return () if found is None else found.quarantined
 
 
-class _Quarantine:
-    """Tells which dead letters wait; it must see them in order."""
+def _may_wait(dead_letter: DeadLetterRecord, quarantined: Sequence[QuarantinedTable]) -> bool:
+    """Whether a dead letter waits, without having seen those before it."""
+    entry = next((each for each in quarantined if each.name == dead_letter.content.table), None)
+    if entry is None:
+        return False
+    if entry.dead_letter is not None:
+        return dead_letter.offset >= entry.dead_letter
+    return dead_letter.content.offset >= entry.offset
 
-    def __init__(self, quarantined: tuple[QuarantinedTable, ...]) -> None:
-        self._entries = {entry.name: entry for entry in quarantined}
-        self._counts = dict.fromkeys(self._entries, 0)
 
-    def waits(self, dead_letter: DeadLetterRecord | Unreadable) -> bool:
-        """Whether a dead letter waits to be redriven."""
-        name = dead_letter.content.table if isinstance(dead_letter, DeadLetterRecord) else None
-        entry = self._entries.get(name or "")
-        if entry is None or name is None or isinstance(dead_letter, Unreadable):
-            return False
-        if self._counts[name] == 0 and not is_first_waiting(dead_letter, entry):
-            return False
-        self._counts[name] += 1
-        return True
-
-    def may_wait(self, dead_letter: DeadLetterRecord) -> bool:
-        """Whether a dead letter waits, without having seen those before it."""
-        entry = self._entries.get(dead_letter.content.table or "")
-        if entry is None:
-            return False
-        if entry.dead_letter is not None:
-            return dead_letter.offset >= entry.dead_letter
-        return dead_letter.content.offset >= entry.offset
-
-    def summary(self) -> Iterator[str]:
-        """Say which tables are quarantined."""
-        for name, entry in self._entries.items():
-            since = "is paused" if entry.is_paused else f"has been quarantined since {entry.key}"
-            count = self._counts[name]
-            lost = "" if count or not entry.key else ", and those that waited are no longer there"
-            yield f"{printable(name)} {since}, {count} dead letters wait{lost}: {_one_line(entry.error)}"
+def _quarantined_in_words(entry: QuarantinedTable, waiting: int) -> str:
+    since = "is paused" if entry.is_paused else f"has been quarantined since {entry.key}"
+    lost = "" if waiting or not entry.key else ", and those that waited are no longer there"
+    return f"{printable(entry.name)} {since}, {waiting} dead letters wait{lost}: {_one_line(entry.error)}"
 
 
 def _fits(

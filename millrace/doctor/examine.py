@@ -6,7 +6,6 @@ Of a side that does not answer this is said, and the others are checked all the 
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -217,7 +216,7 @@ def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[s
         found += examine(_KAFKA, cluster, kafka_checks.CHECKS, BrokerError)
         if sides.names.state in topics:
             state = _reader_state(sides.kafka, sides.names.source)
-            lost = list(_losses(admin, sides.kafka, sides.names, sides.registry)) or [ok("none known")]
+            lost = list(_losses(admin, sides.kafka, sides.names)) or [ok("none known")]
             found += [Finding(_KAFKA, "losses", outcome) for outcome in lost]
     except BrokerError as failure:
         found.append(
@@ -255,9 +254,7 @@ def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
         yield Finding(place, one.kind, warning(one.text, one.advice))
 
 
-def _losses(
-    admin: AdminClient, kafka: KafkaSettings, names: Topics, registry: RegistrySettings | None
-) -> Iterator[Outcome]:
+def _losses(admin: AdminClient, kafka: KafkaSettings, names: Topics) -> Iterator[Outcome]:
     """Look whether topics are those that the states belong to, and what was deleted before it was used."""
     section = "see 'A topic that changed' in docs/operations.md"
     kinds = {"decoder": DecoderState, "rowmapper": RowMapperState}
@@ -277,16 +274,13 @@ def _losses(
     snapshot = snapshot_loss(kafka, admin, names)
     if snapshot is not None:
         yield error(snapshot, "run 'millrace snapshot --restart'")
-    if quarantined and registry is not None:
-        with suppress(RegistryError):
-            tables = lost_tables(
-                kafka, open_schemas(kafka, registry, names.source), names.source, quarantined
-            )
-            words = lost_in_words(names.deadletter, tables)
-            if words is not None:
-                yield error(
-                    words, "run 'millrace reprocess', which writes the row topics again from the raw topic"
-                )
+    words = lost_in_words(names.deadletter, lost_tables(kafka, names.source, quarantined))
+    if words is not None:
+        yield error(
+            words,
+            "run 'millrace reprocess', which writes the row topics again from the raw topic; or 'millrace "
+            "deadletter discard', and a snapshot of the table",
+        )
 
 
 def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:

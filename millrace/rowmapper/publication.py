@@ -49,7 +49,7 @@ from millrace.binlog.statement import Statement, StatementKind, TableName, class
 from millrace.binlog.table import SchemaMismatchError
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import HeaderFlag, RowsFlag
-from millrace.contract import Topics
+from millrace.contract import HEADER_TABLE, Topics
 from millrace.ddl import Server
 from millrace.kafka.chunks import split, split_parts
 from millrace.rowmapper.assembly import Transaction
@@ -910,10 +910,11 @@ class Publication:
         # Chunks that were cut from something else are written again, from the first: readers forget the
         # others.
         skip = done.part if done.fingerprint == fingerprint else 0
+        named = [] if table is None else [(HEADER_TABLE, table.encode("utf-8", "replace"))]
         for index, (header, piece) in enumerate(pieces):
             if index < skip:
                 continue
-            headers = None if header is None else [header]
+            headers = [*([] if header is None else [header]), *named] or None
             publisher.output.add(
                 publisher.topics.deadletter, incoming.key, piece, incoming.timestamp_ms, headers
             )
@@ -921,6 +922,8 @@ class Publication:
                 self._done = done._replace(part=index + 1, fingerprint=fingerprint)
                 yield
         publisher.counters["dead_letters"] += 1
+        if table is not None:
+            publisher.quarantine.waiting[table] += 1
         self._publish(incoming)
 
     # -- statements -----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Which tables are quarantined: from one event on, their rows wait in the dead letter topic."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from millrace.avro.service_state import QuarantinedTable
@@ -13,6 +14,8 @@ class Quarantine:
 
     def __init__(self, tables: Iterable[QuarantinedTable] = ()) -> None:
         self._tables = {(table.database, table.table): table for table in tables}
+        self.waiting: Counter[str] = Counter()
+        """Dead letters that wait, by table, as far as they are counted."""
 
     @property
     def tables(self) -> tuple[QuarantinedTable, ...]:
@@ -46,3 +49,4 @@ class Quarantine:
     def release(self, database: str, table: str) -> None:
         """Let the rows of a table be mapped again from here on."""
         del self._tables[database, table]
+        del self.waiting[f"{database}.{table}"]

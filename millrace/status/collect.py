@@ -14,7 +14,8 @@ from millrace.avro.registry import RegistryError, SchemaStore
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import HEADER_CHUNK, EventKey, RawKey, SourcePosition, Topics
+from millrace.contract import EventKey, RawKey, SourcePosition, Topics
+from millrace.dead_letters import Outline, WaitingDeadLetters, read_outlines
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
 from millrace.kafka.state import StoredState, read_state
@@ -95,6 +96,9 @@ class SourceStatus:
     """Statements that changed rows and were logged as text, by table."""
     dead_letters: int = 0
     dead_letters_exact: bool = True
+    dead_letters_waiting: int = 0
+    dead_letters_redriven: int = 0
+    dead_letters_discarded: int = 0
     missing: list[Shortfall] = field(default_factory=list)
     """What else is missing in the row topics, or waits."""
     problems: list[str] = field(default_factory=list)
@@ -143,7 +147,7 @@ def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> Sou
             found_missing = shortfalls(settings.kafka, topics)
             status.missing += [one for one in found_missing if one.kind not in _OWN_LINES]
     if topics.deadletter in known:
-        _dead_letters(status, read_topic(settings.kafka, topics.deadletter, undecided=False))
+        _dead_letters(status, read_outlines(settings.kafka, topics.deadletter, undecided=False))
     return status
 
 
@@ -258,6 +262,8 @@ def _rowmapper(
             offset = state.input_offset
             status.quarantined, status.pending_xa = state.quarantined, len(state.pending_xa)
             status.non_row_changes = state.non_row_changes
+            status.dead_letters_redriven = state.counters.get("dead_letters_redriven", 0)
+            status.dead_letters_discarded = state.counters.get("dead_letters_discarded", 0)
         except SingleObjectError as failure:
             error = str(failure)
     first, messages = _pending(settings.kafka, Topics(status.source).events, offset)
@@ -282,11 +288,12 @@ def _rowmapper(
     status.hops.append(Hop("events", "rows", lag or count(messages, None)))
 
 
-def _dead_letters(status: SourceStatus, messages: Iterable[Message]) -> None:
-    """Count the dead letters, those in chunks once."""
-    for message in messages:
-        chunk = dict(message.headers() or ()).get(HEADER_CHUNK, b"0/1")
-        status.dead_letters += isinstance(chunk, bytes) and chunk.startswith(b"0/")
+def _dead_letters(status: SourceStatus, outlines: Iterable[Outline]) -> None:
+    """Count the dead letters, and those that wait."""
+    waiting = WaitingDeadLetters(status.quarantined)
+    for outline in outlines:
+        status.dead_letters += 1
+        status.dead_letters_waiting += waiting.take(outline)
         if status.dead_letters >= _DEAD_LETTERS_LIMIT:
             status.dead_letters_exact = False
             return

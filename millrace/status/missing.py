@@ -1,12 +1,13 @@
 """What the states of a source say is missing in its row topics, or waits: for ``status`` and ``doctor``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
 from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
 from millrace.contract import Topics
+from millrace.dead_letters import count_waiting
 from millrace.finding import listed
 from millrace.kafka.state import last_record, read_state
 from millrace.runtime.settings import KafkaSettings
@@ -28,7 +29,8 @@ def shortfalls(kafka: KafkaSettings, topics: Topics) -> Iterator[Shortfall]:
     """
     stored = read_state(kafka, topics.source, "rowmapper", undecided=False)
     if stored is not None and stored.value is not None:
-        yield from of_rowmapper(RowMapperState.from_bytes(stored.value))
+        state = RowMapperState.from_bytes(stored.value)
+        yield from of_rowmapper(state, count_waiting(kafka, topics.deadletter, state.quarantined))
     else:
         yield Shortfall("not_run", "the row mapper has no state: it has not run", "start it")
     snapshot = read_state(kafka, topics.origin, "snapshot", undecided=False)
@@ -45,10 +47,16 @@ def shortfalls(kafka: KafkaSettings, topics: Topics) -> Iterator[Shortfall]:
             )
 
 
-def of_rowmapper(state: RowMapperState) -> Iterator[Shortfall]:
-    """Yield what the row mapper has not published."""
-    paused = [table.name for table in state.quarantined if table.is_paused]
-    quarantined = [table.name for table in state.quarantined if not table.is_paused]
+def of_rowmapper(state: RowMapperState, waiting: Mapping[str, int] | None = None) -> Iterator[Shortfall]:
+    """Yield what the row mapper has not published; ``waiting`` are the dead letters that wait, by table."""
+    paused, quarantined = (
+        [
+            table.name if waiting is None else f"{table.name} ({waiting[table.name]:,} dead letters)"
+            for table in state.quarantined
+            if table.is_paused is is_paused
+        ]
+        for is_paused in (True, False)
+    )
     if quarantined:
         yield Shortfall(
             "quarantine",

@@ -49,7 +49,13 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
         ],
         "pending_xa": status.pending_xa,
         "non_row_changes": dict(status.non_row_changes),
-        "dead_letters": {"count": status.dead_letters, "exact": status.dead_letters_exact},
+        "dead_letters": {
+            "count": status.dead_letters,
+            "exact": status.dead_letters_exact,
+            "waiting": status.dead_letters_waiting,
+            "redriven": status.dead_letters_redriven,
+            "discarded": status.dead_letters_discarded,
+        },
         "missing": [{"kind": one.kind, "text": one.text} for one in status.missing],
         "problems": status.problems,
     }
@@ -79,14 +85,23 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
         name = click.style(printable(table.name), fg="red")
         since = f"since {table.key}: " if table.key else ""
         yield f"  quarantined: {name} {printable(since + table.error)}"
-    letters = f"{'' if status.dead_letters_exact else 'at least '}{status.dead_letters:,}"
-    yield "  dead letters: " + (click.style(letters, fg="red") if status.dead_letters else letters)
+    yield f"  dead letters: {_dead_letters(status)}"
     if status.pending_xa:
         yield f"  XA transactions prepared and not decided: {status.pending_xa}"
     for one in status.missing:
         yield f"  {one.kind}: " + click.style(printable(one.text), fg="red")
     for problem in status.problems:
         yield f"  {click.style(printable(problem), fg='yellow')}"
+
+
+def _dead_letters(status: SourceStatus) -> str:
+    """Write how many dead letters are in the topic, and what became of them."""
+    least = "" if status.dead_letters_exact else "at least "
+    if not status.dead_letters:
+        return "0"
+    found = f"{least}{status.dead_letters:,}, of which {least}{status.dead_letters_waiting:,} wait"
+    done = f"; {status.dead_letters_redriven:,} were redriven, {status.dead_letters_discarded:,} discarded"
+    return click.style(found, fg="red") + done
 
 
 def _cells(lag: Lag) -> Iterator[str]:

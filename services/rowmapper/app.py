@@ -28,13 +28,14 @@ from millrace.avro.registry import (
     SchemaStore,
     UnknownSchemaError,
 )
+from millrace.avro.row_records import altered_columns
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
 from millrace.binlog.errors import BinlogError
 from millrace.contract import SourcePosition, Topics
-from millrace.dead_letters import lost_in_words, lost_tables
+from millrace.dead_letters import count_waiting, lost_in_words, lost_tables
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import InputLostError
@@ -207,7 +208,7 @@ def assembled(
             written=publisher.binder.written,
         )
         know_rows(ports, store, publisher, deserialize, stored=started.stored)
-        started.guard.also = watch_losses(settings, registry, publisher.quarantine, service.health)
+        started.guard.also = watch_losses(settings, publisher.quarantine, service.health)
         committer.seek(stage.next_offset)
         yield RowMapper(topics, reader, producer, registry, deserialize, publisher, stage, committer)
 
@@ -277,11 +278,10 @@ def make_stage(
     return stage, publisher
 
 
-def watch_losses(
-    settings: RowMapperSettings, registry: SchemaStore, quarantine: Quarantine, health: Health
-) -> Callable[[], None]:
-    """Return what looks whether dead letters that wait, and rows of snapshots, were deleted before use."""
+def watch_losses(settings: RowMapperSettings, quarantine: Quarantine, health: Health) -> Callable[[], None]:
+    """Count the dead letters that wait; return what looks whether any, or rows of snapshots, were deleted."""
     topics = settings.names
+    quarantine.waiting.update(count_waiting(settings.kafka, topics.deadletter, quarantine.tables))
     seen: tuple[object, ...] = ()
 
     def look() -> None:
@@ -293,7 +293,7 @@ def watch_losses(
         now = (oldest_offset(settings.kafka, topics.deadletter), *((each.name, each.key) for each in tables))
         if tables and now == seen:
             return
-        names = lost_tables(settings.kafka, registry, settings.source, tables)
+        names = lost_tables(settings.kafka, settings.source, tables)
         health.set_loss(topics.deadletter, lost_in_words(topics.deadletter, names))
         seen = now
 
@@ -428,7 +428,10 @@ class Ports:
             try:
                 return self.registry.register(subject, schema)
             except IncompatibleSchemaError as error:
-                return TableIncompatibleError(f"{error.message}. {_INCOMPATIBLE}")
+                versions = [*self.registry.subject_schemas(subject).values()]
+                altered = altered_columns(versions[-1], schema) if versions else ""
+                reason = f"{subject}: {altered}, which the registry refuses as incompatible"
+                return TableIncompatibleError(f"{reason if altered else error.message}. {_INCOMPATIBLE}")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 

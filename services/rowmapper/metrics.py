@@ -19,6 +19,8 @@ _COUNTERS = {
     "undone_events": "Rows events that ROLLBACK or ROLLBACK TO SAVEPOINT undid.",
     "ddl": "DDL statements recorded.",
     "dead_letters": "Events written to the dead letter topic.",
+    "dead_letters_redriven": "Dead letters whose rows were published later.",
+    "dead_letters_discarded": "Dead letters that were given up by command.",
 }
 
 
@@ -63,6 +65,11 @@ class RowMapperMetrics(Collector):
             "millrace_rowmapper_quarantined_tables",
             "Tables whose rows go to the dead letter topic.",
             len(self._quarantine.tables),
+        )
+        yield GaugeMetricFamily(
+            "millrace_rowmapper_dead_letters_waiting",
+            "Dead letters of quarantined tables, which wait to be redriven.",
+            sum(list(self._quarantine.waiting.values())),
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_pending_xa",

@@ -16,6 +16,7 @@ created again is accepted as it is, since an operator started the redrive.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from threading import Event
 from typing import Final
 
@@ -139,6 +140,14 @@ def _redrive(
             raise
 
 
+def chosen_tables(settings: RowMapperSettings, names: Sequence[str]) -> list[QuarantinedTable]:
+    """Return the quarantined tables of the names; raises :class:`UserError` where a name is that of none."""
+    stored = read_state(settings.kafka, settings.source, "rowmapper")
+    value = None if stored is None else stored.value
+    state = stored_state(RowMapperState, value, settings.names.state)
+    return _chosen(settings.source, () if state is None else state.quarantined, names)
+
+
 def _chosen(
     source: str, quarantined: Sequence[QuarantinedTable], names: Sequence[str]
 ) -> list[QuarantinedTable]:
@@ -199,7 +208,7 @@ def waiting_dead_letters(
         if content.service != "rowmapper" or content.table != entry.name:
             continue
         if not begun:
-            begun = is_first_waiting(dead_letter, entry)
+            begun = is_first_waiting(dead_letter.outline, entry)
             if not begun:
                 continue
         if content.context is None:
@@ -219,11 +228,38 @@ def waiting_dead_letters(
         raise _first_lost(entry, topic)
 
 
+def discard(
+    settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event
+) -> dict[str, int]:
+    """Give up the dead letters of quarantined tables and release them; return their number by table."""
+    service = Service("rowmapper", settings, get_logger(__name__), stop)
+    say("taking over from the row mapper: if it still runs, it exits with code 6")
+    found = {}
+    with assembled(service, all_versions=True) as parts:
+        settle(parts, stop)
+        quarantine = parts.publisher.quarantine
+        counts = dict(quarantine.waiting)
+        for entry in quarantine.tables:
+            if entry.name not in names or stop.is_set():
+                continue
+            work = Redrive(entry, Redriven(entry.name), parts.stage, parts.publisher)
+            waiting: Iterator[WaitingDeadLetter] = iter(())
+            if entry.progress is not None:
+                waiting = _dead_letters_of(service, parts, entry)
+            work.discard(waiting)
+            found[entry.name] = counts.get(entry.name, 0)
+            parts.publisher.counters["dead_letters_discarded"] += found[entry.name]
+        parts.committer.settle(parts.stage.output, parts.stage.state())
+        parts.committer.commit()
+    return found
+
+
 def _first_lost(entry: QuarantinedTable, topic: str) -> UserError:
     first = f"the first dead letter of {entry.name} that waits{entry.key and f', {entry.key},'}"
     return UserError(
         f"{first} is no longer in {topic}: rows of this table were deleted before they were published. "
-        "Nothing was redriven; 'millrace reprocess' writes the row topics again from the raw topic",
+        "Nothing was redriven; 'millrace reprocess' writes the row topics again from the raw topic, and "
+        "'millrace deadletter discard' goes on without these rows",
         ExitCode.DATA,
     )
 
@@ -301,12 +337,21 @@ class Redrive:
                     self._publisher.quarantine.update(replace(self._entry, progress=rest))
                 break
             outcome.dead_letters += 1
+            self._publisher.counters["dead_letters_redriven"] += 1
             outcome.rows = self._publisher.counters["rows"] - rows_before
             yield
         else:
             self._end(None)
             self._publisher.quarantine.release(self._entry.database, self._entry.table)
         outcome.rows = self._publisher.counters["rows"] - rows_before
+
+    def discard(self, dead_letters: Iterator[WaitingDeadLetter]) -> None:
+        """Release the table; end the transaction that an interrupted redrive has published in part."""
+        with suppress(UserError):  # the dead letter is gone, and nothing tells what it was of
+            for waiting in islice(dead_letters, 1):
+                self._begin(waiting)
+                self._end(None)
+        self._publisher.quarantine.release(self._entry.database, self._entry.table)
 
     def _begin(self, waiting: WaitingDeadLetter) -> Publication:
         """Go on to the dead letters of another transaction."""

@@ -304,9 +304,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             table_id=publisher.binder.topic_id,
             written=publisher.binder.written,
         )
-        parts.rowmapper.guard.also = rowmapper_app.watch_losses(
-            settings, parts.registry, publisher.quarantine, health
-        )
+        parts.rowmapper.guard.also = rowmapper_app.watch_losses(settings, publisher.quarantine, health)
         for each in (
             DecoderMetrics(service.metrics, decoding, raw.lag),
             RowMapperMetrics(service.metrics, mapping, publisher.quarantine, events.lag),

@@ -119,6 +119,7 @@ def test_a_quarantined_table_is_redriven(world):
     assert_paused_and_resumed(world)
     assert_the_source_is_held(world)
     assert_whole(world)
+    assert_given_up(world, count + 3)
     assert not any(
         json.loads(line)["waits"] for line in deadletter(world, "list", "--json").stdout.splitlines()
     )
@@ -162,6 +163,35 @@ def assert_paused_and_resumed(world):
     resumed = world.command("resume", table, "no.table").stdout
     assert f"{table}: 2 dead letters mapped, 2 rows" in resumed
     assert [row["after"]["note"] for row in world.rows("plain")[-2:]] == ["waits", "comes"]
+
+
+def dead_letters(world):
+    """What status counts of them, and what doctor says of those that wait."""
+    found = json.loads(world.command("status", "--json").stdout)
+    told = run_python("-m", "millrace.cli", "doctor", "--json", settings=world.environment).stdout
+    (pause,) = [one["text"] for one in json.loads(told)["findings"] if one["check"] == "pause"] or [None]
+    return found["dead_letters"], pause
+
+
+def assert_given_up(world, redriven):
+    """Rows that wait are discarded when that is confirmed; a snapshot brings the table as it is."""
+    table = f"{world.database}.plain"
+    world.command("pause", table)
+    with world.services(*SERVICES):
+        run(world, "INSERT INTO plain (id, note) VALUES (70, 'gone'); DELETE FROM plain WHERE id = 60")
+        run(world, "INSERT INTO done VALUES (6)")
+        wait_for(lambda: world.rows("done")[-1]["after"]["id"] == 6, None, lambda: world.log("rowmapper"))
+    counts = {"count": redriven + 2, "exact": True, "waiting": 2, "redriven": redriven, "discarded": 0}
+    assert dead_letters(world) == (counts, f"tables are paused: {table} (2 dead letters)")
+    assert f"{table} is paused, 2 dead letters wait" in deadletter(world, "discard", table, code=1).stdout
+    assert dead_letters(world)[0] == counts
+    assert f"{table}: 2 dead letters discarded" in deadletter(world, "discard", "--yes", table).stdout
+    assert dead_letters(world) == ({**counts, "waiting": 0, "discarded": 2}, None)
+    assert differences(world) == {"plain": (1, 1)}
+    with world.services(*SERVICES):
+        run(world, "UPDATE plain SET note = 'live again' WHERE id = 50; INSERT INTO done VALUES (7)")
+        wait_for(lambda: world.rows("done")[-1]["after"]["id"] == 7, None, lambda: world.log("rowmapper"))
+    assert world.rows("plain")[-1]["after"]["id"] == 50
 
 
 def assert_whole(world):

@@ -45,6 +45,7 @@ CASES: list[tuple[int, list[str], str]] = [
     (2, ["verify", "raw", "--epoch", "7", "{log}"], "holds no events of epoch 7"),
     (2, ["resume", NOSUCH], "names.nosuch is not a quarantined table"),
     (2, ["deadletter", "redrive", NOSUCH], "names.nosuch is not a quarantined table"),
+    (2, ["deadletter", "discard", "--yes", NOSUCH], "names.nosuch is not a quarantined table"),
     (2, ["deadletter", "show", "999"], "no dead letter begins at offset 999"),
     (2, ["deadletter", "list", "--table", NOSUCH], "names.nosuch: neither the schema history nor a topic"),
     (2, ["schema", "show", NOSUCH], "names.nosuch, as of now: nothing is known about it"),
@@ -68,6 +69,7 @@ CASES: list[tuple[int, list[str], str]] = [
     (2, ["pause", "t"], "t is not DATABASE.TABLE"),
     (2, ["resume", "names.t"], "names.t is not a quarantined table"),
     (2, ["deadletter", "redrive", "names.t"], "names.t is not a quarantined table"),
+    (2, ["deadletter", "discard", "--yes", "names.t"], "names.t is not a quarantined table"),
     (2, ["schema", "show", "names.dropped"], "names.dropped, as of now: there is no such table"),
     (2, ["schema", "show", "t"], "t is not DATABASE.TABLE"),
 ]

@@ -6,7 +6,13 @@ import fastavro
 import pytest
 
 from millrace.avro.registry import split_wire_format
-from millrace.avro.row_records import EventMetadata, RowEncoder, RowsEventWriter, table_schemas
+from millrace.avro.row_records import (
+    EventMetadata,
+    RowEncoder,
+    RowsEventWriter,
+    altered_columns,
+    table_schemas,
+)
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
 from millrace.binlog.columns.column import (
     BlobMetadata,
@@ -392,3 +398,27 @@ def test_a_bitmap_of_another_number_of_columns_is_refused():
     nine = table({f"c{i}": LONG for i in range(9)})
     with pytest.raises(InvalidValueError):
         Written(RowsOperation.WRITE, [], resolved=nine, after=b"\xff")
+
+
+AMOUNT = ColumnType.NEWDECIMAL, DecimalMetadata(10, 2), None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "of_key", "said"),
+    [
+        ({"a": LONG, "b": LONG}, {"a": LONG, "b": TEXT}, False, "column b was long, is string"),
+        (
+            {"a": LONG, "b b": AMOUNT},
+            {"a": LONG, "b b": DATE},
+            False,
+            "column b b was decimal(10,2), is date",
+        ),
+        ({"a": LONG, "b": LONG}, {"a": LONG, "c": TEXT}, False, ""),
+        ({"a": LONG}, {"a": BLOB}, True, "column a was long, is bytes"),
+        ({"a": LONG}, {"b": LONG, "a": LONG}, True, "the key was (a), is (b, a)"),
+        ({"a": LONG}, {"a": LONG}, True, ""),
+    ],
+)
+def test_columns_that_another_schema_has_otherwise(old, new, of_key, said):
+    schemas = [table_schemas("s", table(columns, tuple(columns)), AvroOptions()) for columns in (old, new)]
+    assert altered_columns(*[one.key if of_key else one.envelope for one in schemas]) == said

@@ -32,7 +32,8 @@ def dead_letters(made_world, start=0):
     joiner = ChunkJoiner()
     for offset, (key, value, headers) in enumerate(made_world.records(TOPIC)):
         at = offset if joiner.first_offset is None else joiner.first_offset
-        whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, offset)
+        chunk = dict(headers).get("chunk")
+        whole = value if chunk is None else joiner.feed(key, chunk, value, offset)
         if whole is not None and at >= start:
             yield DeadLetterRecord(at, 1, DeadLetter(**deserialize(made_world.registry, whole)))
 
@@ -420,6 +421,40 @@ def test_a_paused_table_whose_dead_letters_were_deleted(deleted):
         redriven(result, left)
     assert [entry.name for entry in result.state.quarantined] == ["shop.a"]
     assert notes(result) == [("c", 1)]
+
+
+@pytest.mark.parametrize("commits", [0, 3])
+def test_dead_letters_that_are_given_up(commits):
+    """Also in the middle of a redrive, of which a transaction is published in part: it gets its END."""
+    made, result = quarantined(cut_every=1)
+    result.catalog = [WRONG, definition("a", "id", "note", position=made.position)]
+    if commits:
+        result.ledger.crash_after = result.ledger.commits + commits
+        with pytest.raises(CrashError):
+            redriven(result)
+        result.ledger.crash_after = None
+    rows = notes(result) if commits else []
+    stage = result.start()
+    publisher = stage._publisher
+    (entry,) = publisher.quarantine.tables
+    found = waiting_dead_letters(dead_letters(result), entry, EventDeserializer(), TOPIC)
+    Redrive(entry, Redriven("shop.a"), stage, publisher).discard(found)
+    result.ledger.settle(stage)
+    result.ledger.commit(stage)
+    assert result.state.quarantined == ()
+    made.begin().insert("a", (8, "")).commit()
+    result.catalog = [RIGHT]
+    result.run()
+    assert notes(result) == [*rows, ("c", 8)]
+    kinds = [value["status"] for _, value in result.read("t.transactions")]
+    assert kinds == ["BEGIN", "END"] * (len(kinds) // 2)
+
+
+def test_a_dead_letter_names_its_table_in_each_chunk():
+    _, result = quarantined()
+    found = [dict(headers) for _, _, headers in result.records(TOPIC)]
+    assert {headers["table"] for headers in found} == {b"shop.a"}
+    assert {headers.get("chunk", b"")[-2:] for headers in found} > {b""}
 
 
 def test_a_table_that_is_not_quarantined() -> None:

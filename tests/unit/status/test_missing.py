@@ -24,7 +24,10 @@ READ = SnapshotTable("shop", "a", ranges=[SnapshotRange(done=True)])
     ],
 )
 def test_what_the_row_mapper_has_not_published(state: RowMapperState, kinds: list[str]) -> None:
-    assert [one.kind for one in of_rowmapper(state)] == kinds
+    waiting = dict.fromkeys((table.name for table in state.quarantined), 12_000)
+    found = list(of_rowmapper(state, waiting))
+    assert [one.kind for one in found] == kinds
+    assert all("12,000 dead letters" in one.text for one in found if one.kind in {"quarantine", "pause"})
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ def test_all_that_may_be_wrong() -> None:
         pending_xa=2,
         dead_letters=1_000,
         dead_letters_exact=False,
+        dead_letters_waiting=12,
+        dead_letters_redriven=30,
+        dead_letters_discarded=3,
         missing=[Shortfall("gaps", "2 gaps: changes are missing in the row topics", "")],
         problems=["events cannot be counted"],
     )
@@ -48,7 +51,7 @@ def test_all_that_may_be_wrong() -> None:
         "  raw → events                    ?              ?              ?       ≥ 20,000",
         "",
         "  quarantined: shop.t since 1:0:bin.000001:4:0: 5 columns in the catalog, but 4 in the table map",
-        "  dead letters: at least 1,000",
+        "  dead letters: at least 1,000, of which at least 12 wait; 30 were redriven, 3 discarded",
         "  XA transactions prepared and not decided: 2",
         "  gaps: 2 gaps: changes are missing in the row topics",
         "  events cannot be counted",
