@@ -204,7 +204,7 @@ def statements(found: DataFrame) -> DataFrame:
 def lag(transactions: DataFrame) -> DataFrame:
     """Return, per origin, by how many ms transactions were committed later on the server that was read."""
     behind = (sf.col("immediate_commit_us") - sf.col("original_commit_us")) / 1000
-    known = transactions.where("original_commit_us is not null").withColumn("lag", behind)
+    known = transactions.withColumn("lag", behind).where("lag is not null")
     share = [sf.percentile_approx("lag", share).alias(name) for name, share in (("p50", 0.5), ("p99", 0.99))]
     return known.groupBy("source", "server_id").agg(
         sf.count("*").alias("transactions"), *share, sf.max("lag").alias("most"), sf.min("lag").alias("least")

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
@@ -50,6 +49,7 @@ from spark_jobs.common.tables import (
     changes_of,
     has_gtid,
     order_of,
+    out_of_order,
     parse_key,
     parse_moment,
     parse_tables,
@@ -810,26 +810,11 @@ def _bound(job: Job, spark: SparkSession, one: Input, option: str, text: str) ->
     """Find what a moment is in the log."""
     wanted = parse_moment(option, text)
     last = reach_or_none(job, spark, one, wanted)
-    if last is None or not isinstance(wanted, datetime):
+    if last is None:
         return Bound(option, text, last)
-    return Bound(option, text, last, _out_of_order(units(job, spark, one), option, wanted, last))
-
-
-def _out_of_order(ends: DataFrame, option: str, time: datetime, last: Reached) -> str | None:
-    """Say which transactions up to a place were committed after the time for which it stands."""
-    name = sf.concat_ws(" at ", "id", sf.concat_ws(":", "file", "pos"))
-    later = ends.where(sf.col("time_ms") > int(time.timestamp() * 1000))
-    found = later.where(place_column() < place_of(last.place)).agg(
-        sf.count("*").alias("n"), sf.min_by(name, place_column()).alias("first")
-    )
-    (row,) = found.collect()
-    if not row.n:
-        return None
-    so = "not undone" if option == "--after" else "undone"
-    return (
-        f"times are out of order: transactions before {last.place} that are later than {option}: {row.n:,}, "
-        f"the first of them {row.first}; they are {so}. Name a position or GTIDs instead of the time"
-    )
+    consequence = "not undone" if option == "--after" else "undone"
+    doubt = out_of_order(units(job, spark, one), option, wanted, last, consequence)
+    return Bound(option, text, last, doubt)
 
 
 def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None]:

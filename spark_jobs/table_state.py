@@ -47,12 +47,14 @@ from spark_jobs.common.tables import (
     changes_of,
     counts_of,
     has_one_key,
+    out_of_order,
     parse_moment,
     parse_tables,
     place_column,
     place_of,
     reach,
     records_by,
+    units,
     without_later,
 )
 
@@ -110,12 +112,14 @@ def table_state(
     (one,) = job.inputs
     with job.step("the moment found"):
         until = reach(job, spark, one, wanted)
+        doubt = out_of_order(units(job, spark, one), "--at", wanted, until, "part of the state")
         log = Log.read(job, one, until.place)
         found = [log.table(*names) for names in tables]
     states = []
     for table in found:
         with job.step(f"rows of {table}"):
             states.append(_state(job, spark, one, log, table, until))
+            states[-1].doubts += [] if doubt is None else [doubt]
     return until, states
 
 

@@ -478,28 +478,31 @@ cdef class TransactionWriter:
         return read_long(source) == self._branches[event.head.type_code] and not source.bad
 
     cdef bint _gtid(self, const Event* event) except -1:
-        """Take note of when the transaction was committed, by the last of the fields that the plan has, if any."""
+        """Take note of when the transaction was committed: see ``commit_times`` of millrace.binlog.events.gtid.
+
+        The last two of the fields that the plan has, if any, are the times of this server and of the origin.
+        """
         cdef Source source
         cdef bytes known = <bytes>self._kinds[event.head.type_code]
         cdef Py_ssize_t index
         cdef uint8_t kind
-        cdef int64_t last = 0
+        cdef int64_t value
+        self._committed_us = 0
         if not self._begin_event(event, &source):
             return False
         for index in range(PyBytes_GET_SIZE(known)):
             kind = <uint8_t>PyBytes_AS_STRING(known)[index]
-            if index == PyBytes_GET_SIZE(known) - 2:
-                last = 0  # only the last two are times, and the last is left out where both are the same
             if kind & KIND_OPTIONAL and not read_branch(&source):
                 continue
             kind &= KIND_OPTIONAL - 1
             if kind == KIND_BYTES or kind == KIND_STRING:
                 skip(&source, <Py_ssize_t>read_long(&source))
             elif kind == KIND_LONG or kind == KIND_UINT64:
-                last = read_long(&source)
+                value = read_long(&source)
+                if index >= PyBytes_GET_SIZE(known) - 2 and 0 < value < LATEST_US:
+                    self._committed_us = value
             else:
                 return False
-        self._committed_us = last if 0 < last < LATEST_US else 0
         return not source.bad
 
     cdef bint _query(self, const Event* event) except -1:

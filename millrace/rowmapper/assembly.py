@@ -13,7 +13,14 @@ from typing import Final
 
 from millrace.avro.service_state import OffsetRange
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
+from millrace.binlog.events import (
+    FormatDescriptionEvent,
+    GtidEvent,
+    GtidTaggedLogEvent,
+    QueryCompressedEvent,
+    QueryEvent,
+)
+from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.grammar import GTIDS, SILENT, Role
 from millrace.binlog.names import folded
 from millrace.binlog.statement import Statement, StatementKind, classify
@@ -60,7 +67,7 @@ class Transaction:
     server_version: str | None = None
     gtid: str | None = None
     committed_us: int = 0
-    """When it was committed on its origin, in microseconds; 0 where the log does not say."""
+    """When the origin committed it, else the server that is read, in µs; 0 where the log says neither."""
     end: TransactionEnd | None = None
     xid: str | None = None
     events: list[Incoming | Unreadable] | None = field(default_factory=list)
@@ -226,18 +233,14 @@ class Assembler:
 
 
 def _committed_us(incoming: Incoming) -> int:
-    """Give the time that a GTID event of MySQL 8.0.1 and later has; 0 for one that no clock shows.
-
-    The time on the origin is left out where it is that of this server.
-    """
+    """Return the origin's commit time, else this server's; 0 where the log has none that a clock shows."""
     try:
         event = incoming.event.event
     except BinlogError:
         return 0
-    original = getattr(event, "original_commit_timestamp", None)
-    committed_us: int = getattr(event, "immediate_commit_timestamp", 0) if original is None else original
-    committed_us = committed_us or 0
-    return committed_us if committed_us < LATEST_US else 0
+    if not isinstance(event, GtidEvent | GtidTaggedLogEvent):
+        return 0
+    return next((time for time in commit_times(event) if time is not None and time < LATEST_US), 0)
 
 
 def _note_savepoint(transaction: Transaction, incoming: Incoming) -> None:

@@ -973,7 +973,7 @@ class Publication:
             "name": f"{statement.verb} {statement.object_type or ''}".rstrip(),
             "objects": _objects(statement, event.database),
             "gtid": self._gtid,
-            "ts_ms": at.timestamp * 1000,
+            "ts_ms": self._transaction.committed_us // 1000 or _ended(at.timestamp, event.exec_time) * 1000,
             "server_id": at.server_id,
             "thread": event.thread_id,
             "error_code": event.error_code,
@@ -1126,6 +1126,11 @@ _KINDS: Final = {
     StatementKind.DML: NON_ROW_CHANGE,
     StatementKind.OTHER: "OTHER",
 }
+
+
+def _ended(began: int, seconds: int) -> int:
+    """Return when a statement ended: exec_time counts from its TIMESTAMP, modulo 2^32 if that is later."""
+    return (began + seconds) & 0xFFFFFFFF
 
 
 def _text_of(key: bytes) -> str:

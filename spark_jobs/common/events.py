@@ -23,6 +23,7 @@ from millrace.binlog.events import (
     RowsEvent,
     TableMapEvent,
 )
+from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet
@@ -193,16 +194,6 @@ _NO_ROWS: Final = (None,) * 5
 _NOTHING: Final = (None, *_NO_HEAD, *_NO_ROWS)
 _NO_FAULT: Final = (None,) * 5
 _NO_EVENT: Final = (None,) * (len(EVENT_SCHEMA.split(", ")) - len(("source", "offset")) - len(_NO_FAULT))
-
-
-def commit_times(event: GtidEvent | GtidTaggedLogEvent) -> tuple[int | None, int | None]:
-    """Give when the origin and this server committed, in µs since 1970; None where the log does not tell.
-
-    The time of the origin is left out where it is that of this server, and 0 where the origin is older than
-    MySQL 8.0.1, which writes none.
-    """
-    original, immediate = event.original_commit_timestamp, event.immediate_commit_timestamp
-    return (immediate if original is None else original) or None, immediate or None
 
 
 def gtids_of(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:

@@ -34,6 +34,7 @@ from millrace.binlog.events import (
     TableMapEvent,
 )
 from millrace.binlog.events.control import StartEventV3
+from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import CompressedRowsEvent, RowsEvent
 from millrace.binlog.fields import decode_text
@@ -49,7 +50,7 @@ from millrace.contract import ABANDONED, HEADER_MARKER
 from millrace.stage import OutputRecord, Record
 from millrace.text import printable, shortened
 from spark_jobs.common.decoding import Decoding, RawDecoder
-from spark_jobs.common.events import arrow_schema, commit_times, valid_text
+from spark_jobs.common.events import arrow_schema, valid_text
 from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.fingerprint import fingerprint
 from spark_jobs.common.outcome import Outcome, write_dead_letters

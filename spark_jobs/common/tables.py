@@ -321,6 +321,28 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
     return Reached(at, it["id"] or f"a statement at {at}", it["time_ms"], following, latest=wanted is None)
 
 
+def out_of_order(ends: DataFrame, option: str, wanted: Moment, last: Reached, consequence: str) -> str | None:
+    """Say which of the :func:`units` before a place were committed after the time that stands for it.
+
+    None if there is none, or ``wanted`` is no time. ``consequence`` says what the job does with them.
+    """
+    if not isinstance(wanted, datetime):
+        return None
+    name = sf.concat_ws(" at ", "id", sf.concat_ws(":", "file", "pos"))
+    later = ends.where(sf.col("time_ms") > int(wanted.timestamp() * 1000))
+    found = later.where(place_column() < place_of(last.place)).agg(
+        sf.count("*").alias("n"), sf.min_by(name, place_column()).alias("first")
+    )
+    (row,) = found.collect()
+    if not row.n:
+        return None
+    return (
+        f"times are out of order: transactions before {last.place} that are later than {option}: {row.n:,}, "
+        f"the first of them {row.first}; they are {consequence}. "
+        "Name a position or GTIDs instead of the time"
+    )
+
+
 def not_after(until: Reached) -> Column:
     """Tell of a change whether it is none after a place; rows of a snapshot may stand where nothing is."""
     snapshot = sf.lit(True) if until.next is None else place_column() <= place_of(until.next)

@@ -25,6 +25,7 @@ from millrace.binlog.events import (
     PreviousGtidsLogEvent,
     TableMapEvent,
 )
+from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
@@ -34,7 +35,6 @@ from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_
 from spark_jobs.common.events import (
     TABLE_MAP_POST_HEADER,
     arrow_schema,
-    commit_times,
     event_deserializer,
     gtids_of,
     read_events,

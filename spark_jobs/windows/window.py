@@ -159,9 +159,10 @@ class Window:
         """Take a row of the table ``transactions``."""
         self.totals.transactions += 1
         self.totals.rollbacks += row["ends"] == "rollback"
-        if row["original_commit_us"] is not None:
+        original, immediate = row["original_commit_us"], row["immediate_commit_us"]
+        if original is not None and immediate is not None:
             lag = Lag()
-            lag.take(row["immediate_commit_us"] - row["original_commit_us"])
+            lag.take(immediate - original)
             self._add_lag(row["server_id"], lag)
         if len(self.largest) < _LISTED or _size(row) < _size(self.largest[-1]):
             names = (

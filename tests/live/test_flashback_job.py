@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from millrace.local import MySQL
 from millrace.runtime.errors import UserError
 from spark_jobs.common.job import Job, TableJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options
@@ -15,7 +16,7 @@ from tests.spark_session import SPARK, spark
 from .rows_world import MARIADB_IS_SLOW
 from .test_binlog_sql import _load
 from .test_rowmapper import run
-from .test_table_state import moments_now, rows_now
+from .test_table_state import Jobs, moments_now, rows_now
 
 __all__ = ["spark"]
 
@@ -142,3 +143,38 @@ def test_what_was_done_is_undone(spark, world, tmp_path):
         assert told["notes_of_tables"] == [drop]
         with pytest.raises(UserError, match=r"\.nothing did not exist"):
             flash(spark, world, tmp_path / "results", tables=["nothing"], keys=[{"id": "3"}])
+
+
+@MARIADB_IS_SLOW
+def test_a_moment_is_that_of_commits_where_sessions_set_their_times(spark, world, tmp_path):
+    """As the text of mysqlbinlog does. MariaDB logs when DDL ended, and no time of a commit."""
+    earlier = "SET SESSION TIMESTAMP = UNIX_TIMESTAMP() - 3600"
+    is_mysql = isinstance(world.server, MySQL)
+    if is_mysql:
+        earlier += ", SESSION original_commit_timestamp = 0"
+    with world.service("run"):
+        world.wait_for_start()
+        run(world, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1), (2)")
+        when, _, _ = moments_now(world)
+        before = rows_now(world)
+        run(world, "INSERT INTO t VALUES (3)")
+        run(world, f"{earlier}; ALTER TABLE t ADD more INT")
+        jobs = Jobs(spark, world, tmp_path / "state")
+        if is_mysql:
+            run(world, f"{earlier}; DELETE FROM t WHERE id = 1")
+        run(world, "INSERT INTO t VALUES (9, 9)")
+        world.wait_for_row("t", 5 if is_mysql else 4)
+        found, told = jobs.state(["t"], when)
+        assert found["t"] == before["t"]
+        assert told["tables"][f"{world.database}.t"]["doubts"] == []
+        _, told = flash(spark, world, tmp_path / "undone", tables=["t"], between=(when, None))
+        ((_, counts),) = told["tables"].items()
+        assert counts == {"inserts": 2, "updates": 0, "deletes": int(is_mysql), "not_undone": 0}
+        assert [bound["out_of_order"] for bound in told["bounds"]] == [None]
+
+        if not is_mysql:
+            run(world, f"{earlier}; DELETE FROM t WHERE id = 1")
+            world.wait_for_row("t", 5)
+            _, told = jobs.state(["t"], when)
+            (doubt,) = told["tables"][f"{world.database}.t"]["doubts"]
+            assert "Name a position or GTIDs instead of the time" in doubt

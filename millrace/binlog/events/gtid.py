@@ -74,6 +74,16 @@ _ORIGINAL_TIMESTAMP = When("immediate_commit_timestamp", 1 << 55, taken=True)
 _ORIGINAL_VERSION = When("immediate_server_version", 1 << 31, taken=True)
 
 
+def commit_times(event: "GtidEvent | GtidTaggedLogEvent") -> tuple[int | None, int | None]:
+    """Return when the origin and this server committed, in µs since 1970; None where the log does not say.
+
+    The origin's time is absent from the event where it equals this server's. It is 0 where it is unknown: the
+    transaction comes from a server before MySQL 8.0.1, or from the text of mysqlbinlog.
+    """
+    original, immediate = event.original_commit_timestamp, event.immediate_commit_timestamp
+    return (immediate if original is None else original) or None, immediate or None
+
+
 @functools.lru_cache(maxsize=1024)
 def sid_text(sid: bytes) -> str:
     """Write the uuid of a server, 16 bytes, as text."""
@@ -103,8 +113,8 @@ class GtidEvent(TransactionIdEvent):
     ``sid`` is the uuid of the origin, 16 bytes, and ``gno`` the number there (0 in an anonymous one).
     ``last_committed`` and ``sequence_number`` are logical clocks within the log file (MySQL 5.7). Commit
     timestamps are microseconds since 1970 and, like server versions (80015 for 8.0.15), MySQL 8.0's; each
-    ``original_…`` is None where it equals its ``immediate_…``. ``transaction_length`` counts the bytes of the
-    transaction, this event included.
+    ``original_…`` is None where it equals its ``immediate_…``, and 0 where the origin's is unknown (see
+    :func:`commit_times`). ``transaction_length`` counts the bytes of the transaction, this event included.
     """
 
     gtid_flags: U8 = post_header()

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 LOGS = Path(__file__).parents[1] / "binlog_command" / "logs"
 KERNEL = Path(kernel.__file__).with_name("transactions.pyx")
+COMMIT_TIMES = (None, 0, 1_700_000_000_123_456, 1_600_000_000_654_321, 1 << 53)
 TABLES = ("a", "b", "größe", "c.d")
 
 
@@ -76,7 +77,8 @@ def change(log: Log, chance: random.Random, table: str) -> None:
 
 def ordinary(log: Log, chance: random.Random) -> None:
     if chance.random() < 0.9:
-        log.gtid()
+        immediate = chance.choice(COMMIT_TIMES)
+        log.gtid(immediate, None if immediate is None else chance.choice(COMMIT_TIMES))
     log.event(QueryEvent(chance.randrange(3), 0, 0, StatusVariables(), "shop", b"BEGIN"))
     for _ in range(chance.choice((0, 1, 1, 1, 2, 5))):
         change(log, chance, chance.choice(TABLES))

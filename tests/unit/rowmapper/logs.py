@@ -51,9 +51,9 @@ class Log:
         self._sub_index = 0
         """Of the next event, where it is inside a payload; else 0."""
 
-    def event(self, event, size=100, *, flags=0, server_id=1):
+    def event(self, event, size=100, *, flags=0, server_id=1, timestamp=None):
         header = EventHeader(
-            1_700_000_000 + self.position,
+            1_700_000_000 + self.position if timestamp is None else timestamp,
             int(event.event_type),
             server_id,
             size,
@@ -77,9 +77,9 @@ class Log:
         yield
         self.position, self._sub_index = end, 0
 
-    def gtid(self):
+    def gtid(self, immediate=None, original=None):
         self.gno += 1
-        return self.event(GtidLogEvent(1, SID, self.gno))
+        return self.event(GtidLogEvent(1, SID, self.gno, 2, 0, 1, immediate, original))
 
     def query(self, text, database="shop", variables=None, *, thread=9, **header):
         variables = variables or StatusVariables()

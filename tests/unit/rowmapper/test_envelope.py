@@ -9,6 +9,7 @@ from millrace.avro.service_state import RowsContext
 from millrace.binlog.events import (
     AnnotateRowsEvent,
     GtidLogEvent,
+    GtidTaggedLogEvent,
     QueryEvent,
     RowsQueryLogEvent,
     StatusVariables,
@@ -173,14 +174,41 @@ def times_of(log):
     [
         (COMMITTED_US, None, COMMITTED_US),
         (COMMITTED_US + 5, COMMITTED_US, COMMITTED_US),
-        (COMMITTED_US, 0, 1_700_000_304_000_000),
-        (COMMITTED_US, 1 << 53, 1_700_000_304_000_000),
+        (COMMITTED_US, 0, COMMITTED_US),  # from the text of mysqlbinlog, or from a server before 8.0.1
+        (COMMITTED_US, 1 << 53, COMMITTED_US),
+        (0, COMMITTED_US, COMMITTED_US),
+        (1 << 53, 1 << 53, 1_700_000_304_000_000),
+        (0, None, 1_700_000_304_000_000),
+        (0, 0, 1_700_000_304_000_000),
         (None, None, 1_700_000_304_000_000),
     ],
 )
-def test_when_the_change_was_made(immediate, original, us):
-    log = Log(EventsTopic()).event(GtidLogEvent(1, SID, 1, 2, 6, 7, immediate, original, None))
+@pytest.mark.parametrize("tag", [None, "tag"])
+def test_when_the_change_was_made(immediate, original, us, tag):
+    if tag is None:
+        gtid = GtidLogEvent(1, SID, 1, 2, 6, 7, immediate, original, None)
+    else:
+        gtid = GtidTaggedLogEvent(1, SID, 1, tag, 6, 7, immediate, original)
+    log = Log(EventsTopic()).event(gtid)
     assert times_of(log.query("BEGIN").insert("a", (1, "x")).commit()) == times(us)
+
+
+@pytest.mark.parametrize(
+    ("began", "lasted", "committed", "seconds"),
+    [
+        (1_700_000_000, 400, (None, None), 1_700_000_400),
+        (1_600_000_000, 100_000_400, (None, None), 1_700_000_400),  # SET TIMESTAMP to a past time
+        (1_800_000_000, (1 << 32) - 99_999_600, (None, None), 1_700_000_400),  # to a future one
+        (1_600_000_000, 400, (COMMITTED_US, 0), COMMITTED_US // 10**6),
+        (1_700_000_000, 400, (COMMITTED_US + 10**7, COMMITTED_US), COMMITTED_US // 10**6),
+    ],
+)
+def test_a_statement_of_ddl_says_when_it_was_committed(began, lasted, committed, seconds):
+    """It ended then, which may be hours after it began; exec_time is told from its TIMESTAMP on."""
+    log = Log(EventsTopic()).event(GtidLogEvent(1, SID, 1, 2, 6, 7, *committed, None))
+    ddl = QueryEvent(9, lasted, 0, StatusVariables(), "shop", b"ALTER TABLE a ADD more INT")
+    ((_, record),) = world(log.event(ddl, timestamp=began)).read("t.ddl")
+    assert record["ts_ms"] // 1000 == seconds
 
 
 @pytest.mark.parametrize("kind", [partial(RowsQueryLogEvent, 0), AnnotateRowsEvent])

@@ -26,7 +26,7 @@ from millrace.verify.history import Era, Origin, Statement, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import Faults
-from spark_jobs.common.tables import KnownColumn, Log, Reached, Table, parse_key
+from spark_jobs.common.tables import KnownColumn, Log, Reached, Table, out_of_order, parse_key
 from spark_jobs.flashback import (
     _UNDO_SCHEMA,
     Bound,
@@ -38,7 +38,6 @@ from spark_jobs.flashback import (
     _faulty,
     _is,
     _line,
-    _out_of_order,
     _settled,
     _tables,
     _unmatched,
@@ -394,12 +393,13 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
     place, following = (SourcePosition(0, "binlog.000007", position) for position in (400, 500))
     last = Reached(place, "0-1-8", 50_000, following)
     minute = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
-    doubt = _out_of_order(ends, "--after", minute, last)
+    doubt = out_of_order(ends, "--after", minute, last, "not undone")
     assert doubt == (
         "times are out of order: transactions before binlog.000007:400 that are later than --after: 2, the "
         "first of them binlog.000007:200; they are not undone. Name a position or GTIDs instead of the time"
     )
-    assert _out_of_order(ends, "--until", minute + timedelta(seconds=20), last) is None
+    assert out_of_order(ends, "--until", minute + timedelta(seconds=20), last, "undone") is None
+    assert out_of_order(ends, "--after", (0, "binlog.000007", 400), last, "not undone") is None
 
     bound = Bound("--after", "1970-01-01T00:01", last)
     assert str(bound) == (
