@@ -5,9 +5,11 @@ compressed rows events, rows events in fragments.
 """
 
 import io
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple, overload
 
 from millrace.binlog.columns.column import ABSENT, Column
 from millrace.binlog.encryption import LogKeys
@@ -24,7 +26,7 @@ from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import StreamState
 from millrace.binlog.table import TableDefinition
 
-__all__ = ["Change", "ChangeEvent", "ChangeReader", "read_changes"]
+__all__ = ["Change", "ChangeEvent", "ChangeReader", "ChangedRows", "read_changes"]
 
 
 class Change(NamedTuple):
@@ -35,6 +37,94 @@ class Change(NamedTuple):
 
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+
+
+_BLOCK = 256
+"""Of so many rows the start of the first is remembered."""
+_KEPT = 16 << 20
+"""Rows that a server compressed are kept unpacked up to this size; larger ones are unpacked each time."""
+
+
+class ChangedRows(Sequence[Change]):
+    """The rows of an event, each read when it is asked for.
+
+    What is kept is the event, as it is in the log, and where some of the rows start. Raises BinlogError for
+    rows that cannot be read; an iteration has yielded those before them by then, ``len`` and an index have
+    not.
+    """
+
+    __slots__ = ("_count", "_event", "_images", "_names", "_place", "_starts", "_unpacked")
+
+    def __init__(
+        self,
+        event: RowsEvent,
+        table_rows: TableRows[Any],
+        place: tuple[str | None, int | None],
+    ) -> None:
+        self._event = event
+        self._images = table_rows.images
+        self._names = [str(column.name) for column in table_rows.columns]
+        self._place = place
+        self._count: int | None = None
+        self._starts = array("Q")
+        self._unpacked: bytes | None = None
+
+    def __iter__(self) -> Iterator[Change]:
+        try:
+            for before, after in self._images.each(self._packed()):
+                yield Change(_named(self._names, before), _named(self._names, after))
+        except BinlogError as error:
+            raise error.at(*self._place) from None
+
+    def __len__(self) -> int:
+        if self._count is None:
+            count, starts = 0, array("Q")
+            try:
+                for count, start in enumerate(self._images.starts(self._packed()), 1):
+                    if count % _BLOCK == 1:
+                        starts.append(start)
+            except BinlogError as error:
+                raise error.at(*self._place) from None
+            self._count, self._starts = count, starts
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Change]: ...
+
+    def __getitem__(self, index: int | slice) -> Change | list[Change]:
+        if not isinstance(index, slice):
+            return next(self._from(range(len(self))[index]))
+        wanted = range(len(self))[index]
+        if not wanted:
+            return []
+        first, last = sorted((wanted[0], wanted[-1]))
+        found = list(islice(self._from(first), 0, last - first + 1, abs(wanted.step)))
+        return found if wanted.step > 0 else found[::-1]
+
+    def _packed(self) -> bytes:
+        """Return the images as the event has them, unpacked."""
+        if self._unpacked is not None:
+            return self._unpacked
+        rows = self._event.rows
+        if len(rows) <= _KEPT:
+            self._unpacked = rows
+        return rows
+
+    def _from(self, index: int) -> Iterator[Change]:
+        """Yield the rows from ``index`` on, each block of them cut out by itself."""
+        packed = self._packed()
+        block, skipped = divmod(index, _BLOCK)
+        ends = [*self._starts[block + 1 :], len(packed)]
+        try:
+            for start, end in zip(self._starts[block:], ends, strict=True):
+                for before, after in islice(self._images.each(packed[start:end]), skipped, None):
+                    yield Change(_named(self._names, before), _named(self._names, after))
+                skipped = 0
+        except BinlogError as error:
+            raise error.at(*self._place) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +138,7 @@ class ChangeEvent:
     database: str
     table: str
     columns: tuple[Column, ...]
-    _event: RowsEvent = field(repr=False)
-    _table_rows: TableRows[Any] = field(repr=False)
-
-    @property
-    def rows(self) -> Iterator[Change]:
-        """The rows, read one after the other; raises BinlogError for one that cannot be read."""
-        names = [str(column.name) for column in self.columns]
-        try:
-            for before, after in self._table_rows.images.each(self._event.rows):
-                yield Change(_named(names, before), _named(names, after))
-        except BinlogError as error:
-            raise error.at(self.log_file, self.position) from None
+    rows: ChangedRows = field(repr=False)
 
 
 class ChangeReader:
@@ -135,8 +214,7 @@ class ChangeReader:
             rows.table.database,
             rows.table.table,
             rows.columns,
-            event,
-            rows,
+            ChangedRows(event, rows, (log_file, position)),
         )
 
 

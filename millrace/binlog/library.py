@@ -1,7 +1,7 @@
 """What the codec offers as a library: :mod:`millrace.binlog` has these names."""
 
 from millrace.binlog import events
-from millrace.binlog.changes import Change, ChangeEvent, ChangeReader, read_changes
+from millrace.binlog.changes import Change, ChangedRows, ChangeEvent, ChangeReader, read_changes
 from millrace.binlog.columns import (
     ABSENT,
     COLUMNS,
@@ -67,6 +67,7 @@ __all__ = [
     "Change",
     "ChangeEvent",
     "ChangeReader",
+    "ChangedRows",
     "ChecksumAlgorithm",
     "ChecksumError",
     "Column",

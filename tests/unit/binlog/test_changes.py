@@ -1,6 +1,10 @@
 """Rows as dictionaries: whatever the log compresses, cuts up or leaves out."""
 
 import io
+import itertools
+import tracemalloc
+import zlib
+from collections.abc import Sequence
 
 import pytest
 import zstandard
@@ -9,6 +13,7 @@ from millrace.binlog import (
     MAGIC,
     BinlogError,
     Change,
+    ChangedRows,
     ChangeReader,
     ColumnDefinition,
     TableDefinition,
@@ -20,6 +25,7 @@ from millrace.binlog.events import (
     PartialRowDataEvent,
     TransactionPayloadEvent,
     UpdateRowsEvent,
+    WriteRowsCompressedEventV1,
     WriteRowsEvent,
     WriteRowsEventV1,
 )
@@ -66,8 +72,59 @@ def test_the_operations() -> None:
         ("delete", "shop.t", [Change({"id": 1, "name": "b"}, None)]),
     ]
     (first, *_) = read_changes(io.BytesIO(log_bytes(log)))
-    assert next(first.rows).after == {"column_1": 1, "column_2": b"a"}
+    assert next(iter(first.rows)).after == {"column_1": 1, "column_2": b"a"}
     assert list(first.rows) == list(first.rows)
+
+
+@pytest.fixture(params=["plain", "compressed", "compressed, large"])
+def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ChangedRows:
+    """A thousand rows, some of them alike."""
+    images = rows(*((None, (number // 3, f"row {number // 3}")) for number in range(1000)))
+    log = MadeLog("11.4.5-MariaDB").add(TABLE_MAP)
+    if request.param == "plain":
+        log.add(WriteRowsEventV1(7, 1, b"", 2, b"", ALL, images))
+    else:
+        record = b"\x84" + len(images).to_bytes(4, "big") + zlib.compress(images)
+        log.add(WriteRowsCompressedEventV1(7, 1, b"", 2, b"", ALL, record))
+    if request.param == "compressed, large":
+        monkeypatch.setattr("millrace.binlog.changes._KEPT", 0)
+    (event,) = read_changes(log_bytes(log), reader=ChangeReader(definition))
+    return event.rows
+
+
+def test_rows_are_a_sequence(many: ChangedRows) -> None:
+    """What a list of them says, at every place a block begins or ends, and for every form of slice."""
+    expected = list(many)
+    assert len(many) == len(expected) == 1000
+    assert isinstance(many, Sequence)
+    assert many
+    for index in (0, 1, 254, 255, 256, 257, 511, 512, 999, -1, -1000, -745):
+        assert many[index] == expected[index]
+    numbers = (None, 3, 256, 2000, -300)
+    for start, stop, step in itertools.product(numbers, numbers, (None, 1, 7, 300, -1, -256)):
+        assert many[start:stop:step] == expected[start:stop:step]
+    for index in (1000, -1001):
+        with pytest.raises(IndexError):
+            many[index]
+    assert many.index(expected[600]) == 600 // 3 * 3
+    assert list(reversed(many)) == expected[::-1]
+    assert many.count(expected[0]) == 3
+
+
+def test_the_length_of_rows_that_cannot_be_read_is_none() -> None:
+    images = rows((None, (1, "a")), (None, (2, "b")))[:-1]
+    log = MadeLog().add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", ALL, images))
+    (event,) = read_changes(log_bytes(log), "bin.000001", reader=ChangeReader(definition))
+    assert next(iter(event.rows)).after == {"id": 1, "name": "a"}
+    for read in (len, list, lambda rows: rows[0]):
+        with pytest.raises(BinlogError, match=r"^bin\.000001 at \d+: "):
+            read(event.rows)
+
+
+def test_a_row_without_columns_is_one_row() -> None:
+    log = MadeLog().add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\0", b""))
+    (event,) = read_changes(log_bytes(log), reader=ChangeReader(definition))
+    assert (len(event.rows), event.rows[0], event.rows[-1:]) == (1, Change(None, {}), [Change(None, {})])
 
 
 def test_columns_that_the_image_leaves_out() -> None:
@@ -124,3 +181,22 @@ def test_logs_of_real_servers(name: str) -> None:
     assert {operation for operation, _ in counts} <= {"insert", "update", "delete"}
     assert counts
     assert all(count for _, count in counts)
+
+
+def test_rows_that_are_read_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a compressed event larger than what is kept unpacked, its bytes and some positions stay."""
+    monkeypatch.setattr("millrace.binlog.changes._KEPT", 1 << 16)
+    images = rows(*((None, (number, "a" * 18)) for number in range(10_000)))
+    record = b"\x84" + len(images).to_bytes(4, "big") + zlib.compress(images)
+    log = MadeLog("11.4.5-MariaDB")
+    log.add(TABLE_MAP, WriteRowsCompressedEventV1(7, 1, b"", 2, b"", ALL, record))
+    (event,) = read_changes(log_bytes(log), reader=ChangeReader(definition))
+    tracemalloc.start()
+    try:
+        assert len(event.rows) == 10_000
+        assert sum(1 for _ in event.rows) == 10_000
+        assert event.rows[9_999].after == {"id": 9_999, "name": "a" * 18}
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < len(images) // 4
