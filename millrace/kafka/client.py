@@ -33,6 +33,16 @@ __all__ = [
 KAFKA_LOG = logging.getLogger("millrace.kafka.librdkafka")
 """Where librdkafka's own messages go; give it as ``logger`` to every client."""
 
+
+def _retries_are_debug(record: logging.LogRecord) -> bool:
+    """Log as DEBUG what librdkafka tries again by itself; who waits for it says when that takes too long."""
+    if record.getMessage().endswith(": retrying"):
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return KAFKA_LOG.isEnabledFor(record.levelno)
+
+
+KAFKA_LOG.addFilter(_retries_are_debug)
+
 TRANSACTION_TIMEOUT_S: Final = 30.0
 """How long a transaction may be open before its coordinator ends it."""
 

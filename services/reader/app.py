@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from millrace.avro.service_state import ReaderState
-from millrace.contract import Topics
+from millrace.contract import SourcePosition, Topics
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, committed_state, take_over
 from millrace.kafka.metrics import CommitMetrics
@@ -24,6 +24,7 @@ from millrace.mysql.errors import (
     DuplicateReplicaError,
     GapError,
     LogMismatchError,
+    PurgedError,
     RefusedError,
     RetriableError,
     SourceError,
@@ -98,9 +99,11 @@ def examine(service: Service[ReaderSettings], admin: AdminClient, metrics: Reade
     before = committed_state(settings, admin, "reader", ReaderState)
     if before is not None:
         _say_where(service, before)
-    if not settings.files:
-        stage = RawStage(Topics(settings.source).raw, 0, metrics, before, retry_checksums=True)
-        with _source_errors():
+    stage = RawStage(Topics(settings.source).raw, 0, metrics, before, retry_checksums=not settings.files)
+    with _source_errors():
+        if settings.files:
+            FileSource(settings, stage, metrics, _beat(service)).examine()
+        else:
             LiveSource(settings, stage, lambda: None, _beat(service)).examine()
 
 
@@ -196,14 +199,17 @@ class _Loop:
         self._metrics = metrics
         self._following = following
         self._has_read = False
+        self._purged_at: SourcePosition | None = None
         self._opened = 0.0
         self._backoff_s = _FIRST_BACKOFF_S
 
     def run(self) -> None:
         """Carry events; raises what stops the reader for good."""
         while not self._stop.is_set():
+            is_open = False
             try:
                 self._source.open()
+                is_open = True
                 self._opened = time.monotonic()
                 self._metrics.connects.inc()
                 self._metrics.connected.set(1)
@@ -215,6 +221,14 @@ class _Loop:
                 self._commit()
                 self._log.info("all files have been read")
                 return
+            except PurgedError as error:
+                # Connecting anew tells whether a file is missing, or RESET MASTER has begun another log.
+                state = self._stage.state()
+                if not is_open or state is None or state.place == self._purged_at:
+                    raise
+                self._purged_at = state.place
+                self._commit()
+                self._log.warning("looking at the server's log again", reason=str(error))
             except (BadChecksumError, OtherBytesError) as error:
                 self._commit()
                 self._log.warning("asking for an event again", reason=str(error))

@@ -21,12 +21,20 @@ from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_n
 from millrace.mysql.errors import GapError, LinkLostError, LogMismatchError, PurgedError, RefusedError
 from millrace.mysql.identity import LogHead
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from services.reader.log_identity import difference_of
 from services.reader.metrics import ReaderMetrics
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
-from services.reader.start_position import StartPositionFinder, moved_on_purpose, seconds_of
+from services.reader.start_position import (
+    NoPlaceError,
+    PlaceCheck,
+    StartPositionFinder,
+    moved_on_purpose,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     import io
@@ -97,19 +105,26 @@ class FileSource:
 
     def open(self) -> None:
         """Find the file and offset to continue at."""
+        state = self._stage.state()
+        path, position = self._where()
+        self._begin(path, None if state is None else moved_on_purpose(state))
+        self._jump = position
+        _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
+
+    def examine(self) -> None:
+        """Look whether the files may be read, and have the place to continue at."""
+        self._where()
+
+    def _where(self) -> tuple[Path, int]:
         paths = self._paths()
         if not paths:
             raise RefusedError(f"no file matches MILLRACE_FILES ({self})")
         state = self._stage.state()
-        moved = None if state is None else moved_on_purpose(state)
         if state is not None and state.reset is None:
-            path, position = self._named(paths, state.log_file), state.position
+            path = self._named(paths, state.log_file)
             _compare(path, state)
-        else:
-            path, position = self._place(paths, self._start_at if state is None else state.reset or "")
-        self._begin(path, moved)
-        self._jump = position
-        _LOG.info("reading", file=str(path), position=max(position, len(_MAGIC)))
+            return path, state.position
+        return self._place(paths, self._start_at if state is None else state.reset or "")
 
     def _begin(self, path: Path, gap: str | None) -> None:
         """Open the file with which a session begins; in a new epoch where ``gap`` says what is missing."""
@@ -127,7 +142,9 @@ class FileSource:
         if start.startswith("time:"):
             return _place_of(paths, seconds_of(start.removeprefix("time:")), self._beat)
         name, _, number = start.rpartition(":")
-        return self._named(paths, name), int(number)
+        path = self._named(paths, name)
+        _check_place(path, int(number), self._beat)
+        return path, int(number)
 
     def read(self, timeout_s: float) -> list[EventPiece]:
         """Return the next events; none when the last file has no more for now and is followed.
@@ -393,6 +410,27 @@ def _listed(index: Path) -> list[Path]:
 def _end_of(paths: Sequence[Path], beat: Callable[[], None]) -> tuple[Path, int]:
     """Return the end of the last file, or where a transaction begins that is not whole there."""
     return _find(paths, len(paths) - 1, None, beat)
+
+
+def _check_place(path: Path, position: int, beat: Callable[[], None]) -> None:
+    """Raise UserError where no event of a file begins or ends at a position."""
+    check = PlaceCheck(max(position, len(_MAGIC)))
+    try:
+        with path.open("rb") as raw:
+            for start, data in iter_events(unpacked(raw), str(path)):
+                beat()
+                if check.passes(start, len(data)):
+                    break
+    except TruncatedError:
+        pass  # by a crash, or it is being written
+    except (BinlogError, *PACKING_ERRORS, OSError) as error:
+        raise _unreadable(path, error) from error
+    try:
+        check.found()
+    except NoPlaceError as error:
+        raise UserError(
+            f"the place to start at is wrong: {path.name}:{position}: {error}", ExitCode.SETTINGS
+        ) from None
 
 
 def _place_of(paths: Sequence[Path], since: int, beat: Callable[[], None]) -> tuple[Path, int]:

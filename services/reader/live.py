@@ -59,13 +59,14 @@ from services.reader.log_scan import (
 )
 from services.reader.settings import ReaderSettings
 from services.reader.stage import RawStage
-from services.reader.start_position import StartPosition, moved_on_purpose, seconds_of
+from services.reader.start_position import NoPlaceError, StartPosition, moved_on_purpose, seconds_of
 from services.reader.statements import touched
 
 if TYPE_CHECKING:
     from services.reader.alterations import Alterations
 
 _LOG = get_logger(__name__)
+_FIRST: Final = "MILLRACE_START"
 _NAMESPACE: Final = uuid.UUID("7d3a0a9e-6f0c-4f0e-9d0b-6d696c6c7261")
 _READ_AGAIN_S: Final = 1.0
 _MOST_TOUCHED: Final = 100
@@ -178,6 +179,8 @@ class LiveSource:
         with MysqlConnection(address, self._beat) as connection:
             self._check(connection)
             state = self._stage.state()
+            if state is None:
+                self._place(connection, self._settings.start, _FIRST)
             if state is None or state.reset is not None:
                 return
             other = log_mismatch(connection, None, server_names(connection), state, self._beat)
@@ -309,31 +312,13 @@ class LiveSource:
 
     def _start(self, connection: MysqlConnection, names: ServerNames, start: str, moved: str | None) -> None:
         """Start where ``start`` says; in a new epoch where ``moved`` says that the source was moved."""
-        said_by = "MILLRACE_START" if moved is None else "the place of 'millrace source reset'"
-        if start.startswith("gtid:"):
-            try:
-                gtids = GtidProgress(start.removeprefix("gtid:")).text()
-            except BinlogError as error:
-                raise UserError(f"{said_by} is wrong: {error}", ExitCode.SETTINGS) from None
-            if gtids and (":" in gtids) is (connection.flavour is Flavour.MARIADB):
-                raise UserError(
-                    f"{said_by} is wrong: {gtids} is not a GTID set of {connection.flavour.value}, which "
-                    f"{connection.address} is",
-                    ExitCode.SETTINGS,
-                )
-            gone = self._gone(connection)
+        said_by = _FIRST if moved is None else "the place of 'millrace source reset'"
+        place = self._place(connection, start, said_by)
+        if isinstance(place, str):
+            gtids, gone = place, self._gone(connection)
             self._since = self._file_of(connection, gtids), FIRST_POSITION
             self._after_gtids(connection, names, gtids, gone, moved, gap=moved is not None)
             return
-        if start == "earliest":
-            place = StartPosition(_logs(connection)[0].name, FIRST_POSITION, None)
-        elif start == "latest":
-            place = _end(connection)
-        elif start.startswith("time:"):
-            place = self._start_position_at(connection, start.removeprefix("time:"))
-        else:
-            log_file, _, number = start.rpartition(":")
-            place = self._with_gtids(connection, log_file, int(number))
         self._since = place.log_file, place.position
         if place.position <= _LAST_POSITION:
             self._dump_at(connection, names, place, gap=moved)
@@ -347,6 +332,34 @@ class LiveSource:
                 "be asked for positions below 4 GiB only; start at an earlier one",
                 ExitCode.SETTINGS,
             )
+
+    def _place(self, connection: MysqlConnection, start: str, said_by: str) -> StartPosition | str:
+        """Find the place that ``start`` names, or its GTIDs; raises UserError where there is none."""
+        if start.startswith("gtid:"):
+            try:
+                gtids = GtidProgress(start.removeprefix("gtid:")).text()
+            except BinlogError as error:
+                raise UserError(f"{said_by} is wrong: {error}", ExitCode.SETTINGS) from None
+            if gtids and (":" in gtids) is (connection.flavour is Flavour.MARIADB):
+                raise UserError(
+                    f"{said_by} is wrong: {gtids} is not a GTID set of {connection.flavour.value}, which "
+                    f"{connection.address} is",
+                    ExitCode.SETTINGS,
+                )
+            return gtids
+        if start == "earliest":
+            return StartPosition(_logs(connection)[0].name, FIRST_POSITION, None)
+        if start == "latest":
+            return _end(connection)
+        if start.startswith("time:"):
+            return self._start_position_at(connection, start.removeprefix("time:"))
+        log_file, _, number = start.rpartition(":")
+        try:
+            return self._with_gtids(connection, log_file, int(number))
+        except NoPlaceError as error:
+            raise UserError(
+                f"{said_by} is wrong: {start}, of {connection.address}: {error}", ExitCode.SETTINGS
+            ) from None
 
     def _file_of(self, connection: MysqlConnection, gtids: str) -> str:
         """Name the newest file of which nothing lies before ``gtids``, else the oldest."""
@@ -369,10 +382,12 @@ class LiveSource:
 
     def _with_gtids(self, connection: MysqlConnection, log_file: str, position: int) -> StartPosition:
         """Find out which GTIDs lie before a position, so that another server can be read from there."""
-        there = log_file in [log.name for log in binary_logs(connection)]
-        if position == FIRST_POSITION or not there:
-            # The file's own head will tell; or the server, that it does not have it.
-            return StartPosition(log_file, position, None)
+        logs = [log.name for log in binary_logs(connection)]
+        if log_file not in logs:
+            has = f"those from {logs[0]} to {logs[-1]}" if logs else "none"
+            raise NoPlaceError(f"the server has no such file. SHOW BINARY LOGS lists {has}")
+        if position == FIRST_POSITION:
+            return StartPosition(log_file, position, None)  # the file's own head will tell
         return with_gtids_before(connection, self._replica, log_file, position, self._beat)
 
     def _go_on(self, connection: MysqlConnection, names: ServerNames, state: ReaderState) -> None:

@@ -18,7 +18,7 @@ from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import LogFile, LogStatus, log_status
-from services.reader.start_position import StartPosition, StartPositionFinder
+from services.reader.start_position import PlaceCheck, StartPosition, StartPositionFinder
 
 if TYPE_CHECKING:
     from services.reader.alterations import Alterations
@@ -71,17 +71,19 @@ def with_gtids_before(
     position: int,
     beat: Callable[[], None],
 ) -> StartPosition:
-    """Return a place with the GTIDs of what lies before it; without, if none are known or it is no place."""
+    """Return a place with the GTIDs of what lies before it, if any are known.
+
+    Raises :class:`NoPlaceError` where no event begins or ends there.
+    """
     place = StartPosition(log_file, position, None)
+    finder, check = StartPositionFinder(), PlaceCheck(position)
+    for found_file, start, piece in _walk(connection, replica, log_file, beat, log_status(connection)):
+        if found_file != log_file or check.passes(start, piece.event_size):
+            break
+        finder.feed(found_file, start, piece.data)
+    check.found()
     if connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON":
         return place
-    finder = StartPositionFinder()
-    for found_file, start, piece in _walk(connection, replica, log_file, beat, log_status(connection)):
-        if (found_file, start) == (log_file, position):
-            break
-        if found_file != log_file or start > position:
-            return place
-        finder.feed(found_file, start, piece.data)
     return replace(place, gtid_set=finder.gtid_set, binlog_state=finder.binlog_state)
 
 

@@ -18,7 +18,7 @@ from millrace.binlog.checksum import CHECKSUM_LENGTH
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.grammar import HEADING, Role
-from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.header import FIRST_POSITION, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
@@ -53,6 +53,35 @@ def moved_on_purpose(state: ReaderState) -> str | None:
         f"moved on purpose from {known} to {state.reset} ('millrace source "
         "reset'): what lies between is missing, or comes again"
     )
+
+
+class NoPlaceError(ValueError):
+    """No event of a file begins or ends at a position; the text names those around it."""
+
+
+class PlaceCheck:
+    """Looks for a position among those at which the events of a file begin, given in their order."""
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._before, self._reached = 0, FIRST_POSITION
+
+    def passes(self, start: int, size: int) -> bool:
+        """Take note of an event; tell whether it is at the position, or after it."""
+        if start >= self._position:
+            self._reached = start
+            return True
+        self._before, self._reached = start, start + size
+        return False
+
+    def found(self) -> None:
+        """Raise :class:`NoPlaceError` unless an event begins, or the last one ends, at the position."""
+        if self._reached == self._position:
+            return
+        if self._reached < self._position:
+            raise NoPlaceError(f"the file ends at {self._reached}")
+        before = f"{self._before} and " if self._before else ""
+        raise NoPlaceError(f"no event begins there, but at {before}{self._reached}")
 
 
 @dataclass(frozen=True, slots=True)

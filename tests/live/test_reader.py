@@ -21,7 +21,9 @@ from millrace.contract import (
     HEADER_MARKER,
     SOURCE_CHANGED,
 )
+from millrace.kafka.client import connect
 from millrace.kafka.producer import TransactionalProducer
+from millrace.kafka.read import topic_names
 from millrace.kafka.state import read_state
 from millrace.local import Kafka, MariaDB, MySQL
 from tests.killed import command as killed
@@ -490,20 +492,40 @@ def test_wrong_host_port_and_password(
     kafka: Kafka, database: Server, source_name: str, free_port: int
 ) -> None:
     world = ReaderWorld.of(kafka, source_name, database)
+    log_file, end = log_end(database)
     for change, words in (
         ({"MILLRACE_MYSQL_HOST": "no-such-host.invalid"}, ("no host of that name", "MILLRACE_MYSQL_HOST")),
         ({"MILLRACE_MYSQL_PORT": str(free_port)}, ("cannot connect", "MILLRACE_MYSQL_HOST and _PORT")),
         ({"MILLRACE_MYSQL_PASSWORD": "wrong"}, ("check user and password", "MILLRACE_MYSQL_PASSWORD")),
         ({"MILLRACE_MYSQL_USER": "nobody-knows-me"}, ("check user and password",)),
         (VERIFYING, ("TLS does not come about", "_SSL_CA")),
-        ({"MILLRACE_START": "mysql-bin.999999:4"}, ("SHOW BINARY LOGS",)),
-        ({"MILLRACE_START": "mysql-bin.000001:5"}, ("error 1236",)),
+        ({"MILLRACE_START": "mysql-bin.999999:4"}, ("MILLRACE_START is wrong", "SHOW BINARY LOGS")),
+        ({"MILLRACE_START": f"{log_file}:5"}, ("MILLRACE_START is wrong", "no event begins there, but at 4")),
+        ({"MILLRACE_START": f"{log_file}:{end + 1}"}, ("MILLRACE_START is wrong", f"ends at {end}")),
     ):
         done = world.run(**change)
-        assert done.returncode == 3, done.stderr
+        assert done.returncode == (2 if "MILLRACE_START" in change else 3), done.stderr
         _one_line(done.stderr, *words)
-    assert world.raw() == []
-    assert world.state() is None, "what failed leaves no trace"
+    _leaves_no_trace(world)
+
+
+def _leaves_no_trace(world: ReaderWorld) -> None:
+    topics = topic_names(connect(world.settings))
+    assert not [name for name in topics if name.startswith(f"{world.source}.")]
+
+
+def test_files_without_the_place_to_start_at(kafka: Kafka, tmp_path: Path, source_name: str) -> None:
+    _old_file(tmp_path / "bin.000001", [1262304000, 1262304060])
+    world = ReaderWorld(kafka, source_name, MILLRACE_FILES=str(tmp_path / "bin.*"))
+    for change, code, word in (
+        ({"MILLRACE_START": "bin.000001:5"}, 2, "bin.000001:5: no event begins there, but at 4 and"),
+        ({"MILLRACE_START": "bin.000001:99999"}, 2, "bin.000001:99999: the file ends at"),
+        ({"MILLRACE_FILES": "/nosuch/*"}, 3, "no file matches MILLRACE_FILES"),
+    ):
+        done = world.run(**change)
+        assert done.returncode == code, done.stderr
+        _one_line(done.stderr, word)
+    _leaves_no_trace(world)
 
 
 def test_missing_grants(kafka: Kafka, database: Server, source_name: str) -> None:

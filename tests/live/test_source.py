@@ -145,8 +145,11 @@ def test_purged_logs_and_a_reset_log(
         assert state is not None
         assert state.gtid_set == ("" if options else executed(server))
 
-        server.execute("RESET MASTER")
-        write(server, "purged", 40)
+        with world.reader(ends_with=7) as process:
+            world.wait_until_at(server, process)
+            server.execute("RESET MASTER")
+            write(server, "purged", 40)
+            assert process.wait(120) == 7
         line = refusal(world, 7)
         assert "this is not the log that was read so far" in line
         assert ("the server does not write GTIDs" if options else "its history does not hold") in line

@@ -1,5 +1,6 @@
 """Configuration of the Kafka clients, and Kafka's errors in words."""
 
+import logging
 import threading
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -189,3 +190,17 @@ def test_kafka_settings_that_cannot_be_used(tmp_path: Path) -> None:
         )
     assert caught.value.message.startswith("the settings for Kafka cannot be used: ")
     assert caught.value.exit_code is ExitCode.KAFKA
+
+
+@pytest.mark.parametrize(("level", "shown"), [("INFO", ["ERROR"]), ("DEBUG", ["DEBUG", "ERROR"])])
+def test_what_librdkafka_tries_again_is_a_debug_line(
+    caplog: pytest.LogCaptureFixture, level: str, shown: list[str]
+) -> None:
+    with caplog.at_level(level, KAFKA_LOG.name):
+        KAFKA_LOG.log(
+            logging.WARNING,
+            "GETPID [millrace#producer-1] [thrd:main]: Failed to acquire transactional PID from broker "
+            "TxnCoordinator/1: Broker: Coordinator load in progress: retrying",
+        )
+        KAFKA_LOG.error("FAIL [millrace#producer-1] [thrd:x]: Connect to x failed: Connection refused")
+    assert [record.levelname for record in caplog.records] == shown

@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +22,13 @@ from millrace.runtime.settings import load_settings
 from services.reader import live
 from services.reader.live import LiveSource
 from services.reader.settings import ReaderSettings
-from services.reader.start_position import StartPosition, StartPositionFinder, seconds_of
+from services.reader.start_position import (
+    NoPlaceError,
+    PlaceCheck,
+    StartPosition,
+    StartPositionFinder,
+    seconds_of,
+)
 
 from .logs import GTID_PREFIX, SID, Log
 
@@ -205,11 +212,8 @@ def test_what_a_server_has_purged() -> None:
     ("start", "message"),
     [
         (
-            "bin.000001:5000000000",
-            (
-                "MILLRACE_START leads to bin.000001:5000000000, and a server without GTIDs can be asked for "
-                "positions below 4 GiB only; start at an earlier one"
-            ),
+            "bin.000001:5",
+            "MILLRACE_START is wrong: bin.000001:5, of db:3306: the server has no such file.*",
         ),
         ("gtid:0-1-5", "MILLRACE_START is wrong: 0-1-5 is not a GTID set of MySQL, which db:3306 is"),
         ("gtid:yesterday", "MILLRACE_START is wrong: .*yesterday.*"),
@@ -262,3 +266,32 @@ def test_what_is_purged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert purged(monkeypatch, lambda source: source._start_position_at(SERVER, "2026-01-31T12:00:00Z")) == (
         "db:3306: what was written between 2026-01-31T12:00:00Z and the oldest log, bin.000007, is purged"
     )
+
+
+def test_a_start_beyond_4_gib_without_gtids(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = StartPosition("bin.000001", 5_000_000_000, None)
+    monkeypatch.setattr(LiveSource, "_with_gtids", lambda *_: place)
+    start = f"{place.log_file}:{place.position}"
+    with pytest.raises(UserError, match=r"START leads to bin.000001:5000000000, .* start at an earlier"):
+        live_source(start)._start(SERVER, ServerNames(None, None), start, None)
+
+
+@pytest.mark.parametrize(
+    ("position", "said"),
+    [
+        (4, None),
+        (126, None),
+        (200, None),  # the end
+        (1, "no event begins there, but at 4$"),
+        (5, "no event begins there, but at 4 and 126"),
+        (199, "no event begins there, but at 126 and 200"),
+        (201, "the file ends at 200"),
+    ],
+)
+def test_a_position_at_which_no_event_begins(position: int, said: str | None) -> None:
+    check = PlaceCheck(position)
+    for start, size in ((4, 122), (126, 74)):
+        if check.passes(start, size):
+            break
+    with nullcontext() if said is None else pytest.raises(NoPlaceError, match=said):
+        check.found()
