@@ -121,7 +121,7 @@ pins: ## Write requirements.txt and requirements-dev.txt again, with the newest 
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)
 	rm -rf $(VENV) .make build dist reports .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f millrace/kernel/*.so
+	rm -f millrace/kernel/*.so millrace/kernel/*.so.sha256
 
 # Installed again whenever the pins change. The project itself is installed in place, without looking for packages.
 $(READY): requirements.txt pyproject.toml tools/install.py

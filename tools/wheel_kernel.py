@@ -38,7 +38,9 @@ class KernelHook(BuildHookInterface):
             self.app.display_warning(f"The wheel is without the compiled kernel, which is slower: {error}")
             return
         for library in libraries:
-            build_data["force_include"][str(library)] = f"millrace/kernel/{library.name}"
+            for file in (library, library.with_name(library.name + builder.DIGEST)):
+                if file.exists():
+                    build_data["force_include"][str(file)] = f"millrace/kernel/{file.name}"
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

@@ -138,6 +138,12 @@ def _kernel() -> Outcome:
             return ok("on")
         case "off":
             return warning(f"turned off, {slow}", "unset MILLRACE_KERNEL")
+        case "altered":
+            command = f"{shlex.quote(sys.executable)} -P -m millrace.kernel.build --force"
+            return error(
+                f"{kernel.altered()} is not the library that was built, so {slow}",
+                f"find out who has altered it; then build it again: {command}",
+            )
         case "not built":
             missing = build.what_is_missing()
             command = f"{shlex.quote(sys.executable)} -P -m millrace.kernel.build"

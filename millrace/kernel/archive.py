@@ -1,6 +1,7 @@
 """The kernel where Millrace is a zip, as on workers of Spark: Python loads no library out of one.
 
-The libraries are unpacked once, beside the archive, into a folder that is named by their content.
+The libraries are unpacked once, beside the archive, into a folder that is named by their content. One that
+is not as the archive has it is unpacked again.
 """
 
 import secrets
@@ -27,7 +28,7 @@ def unpack(archive: str) -> list[str]:
             folder.mkdir(exist_ok=True)
             for one in libraries:
                 place = folder / one.filename.rpartition("/")[2]
-                if not place.exists():
+                if not place.exists() or zlib.crc32(place.read_bytes()) != one.CRC:
                     whole = folder / f".{secrets.token_hex(8)}"  # other workers do the same at the same time
                     whole.write_bytes(packed.read(one))
                     whole.replace(place)

@@ -7,6 +7,7 @@ work, more slowly.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -19,6 +20,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from millrace.kernel import DIGEST
 
 _FOLDER = Path(__file__).parent
 _CYTHON = ("-3", "--directive", "boundscheck=True,wraparound=False,initializedcheck=True,cdivision=True")
@@ -130,7 +133,11 @@ def _build_one(source: Path, target: Path) -> tuple[str, float]:
                 str(library),
             ]
         )
+        noted, digest = target.with_name(target.name + DIGEST), Path(folder) / f"{target.name}{DIGEST}"
+        digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest())
+        noted.unlink(missing_ok=True)
         library.replace(target)
+        digest.replace(noted)
     return source.stem, time.monotonic() - began
 
 

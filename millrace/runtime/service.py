@@ -88,6 +88,8 @@ def run_service(name: str, settings_class: type[S], app: Callable[[Service[S]], 
         ServiceMetrics(service.metrics, name, settings.source, service.health)
         with _lock_watch(), _signals(service.stop, log), _http(service):
             log.info("started", pid=os.getpid(), version=__version__, kernel=kernel.state())
+            if kernel.state() == "altered":
+                log.error("the kernel is not used: a library was altered", library=kernel.altered())
             if settings.http_port == 0 and "http_host" in settings.model_fields_set:
                 log.warning("MILLRACE_HTTP_HOST has no effect: MILLRACE_HTTP_PORT is 0, which serves nothing")
             spare_garbage_collection()

@@ -57,6 +57,11 @@ def test_the_kernel_is_unpacked_once(archive: Path) -> None:
     assert len(unpacked) == len(kernel.MODULES)
     assert look(archive) == "on"
     assert libraries(archive) == unpacked
+    altered = next(archive.parent.rglob("*.so"))
+    content = altered.read_bytes()
+    altered.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert look(archive) == "on"
+    assert altered.read_bytes() == content
 
 
 def test_a_kernel_that_is_turned_off_is_not_unpacked(archive: Path) -> None:

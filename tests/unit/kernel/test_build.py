@@ -1,7 +1,10 @@
 """The kernel's build; and that the reference does the work where it cannot be built."""
 
 import ast
+import hashlib
 import re
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 
 from millrace import kernel
 from millrace.kernel import build
+from tests.shared import environment_with
 from tests.unit.test_imports import CODEC_STDLIB_FORBIDDEN, within
 
 SOURCES = build.sources()
@@ -134,3 +138,44 @@ def test_what_the_kernel_lacks(
     monkeypatch.setattr(f"millrace.kernel.build.{name}", value)
     with pytest.raises(build.BuildError, match=f"^{message}"):
         build._require_tools()
+
+
+ALTERED = """
+import millrace.kernel as kernel
+print(kernel.state(), kernel.has("rows"), kernel.altered())
+"""
+
+
+@pytest.mark.skipif(kernel.state() != "on", reason="the kernel is not built, or turned off")
+def test_a_library_that_was_altered_is_not_used(tmp_path: Path) -> None:
+    """Nor are the others, which load it; the reference does the work."""
+    copy = tmp_path / "millrace" / "kernel"
+    shutil.copytree(SOURCES[0].parent, copy, ignore=shutil.ignore_patterns("*.sha256", "__pycache__"))
+    (tmp_path / "millrace" / "__init__.py").touch()
+
+    def look() -> list[str]:
+        environment = environment_with({"PYTHONPATH": str(tmp_path), "MILLRACE_KERNEL": "on"})
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", ALTERED], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    library = build.target_of(copy / "columns.pyx")
+    digest = library.with_name(library.name + kernel.DIGEST)
+    assert look() == ["on", "True", "None"]
+    digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest())
+    assert look() == ["on", "True", "None"]
+    with library.open("ab") as file:
+        file.write(b"x")
+    assert look() == ["altered", "False", str(library)]
+
+
+@pytest.mark.skipif(build.what_is_missing() is not None, reason="no C compiler or no headers of Python")
+def test_the_build_notes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "columns.pyx"
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(build, "_FOLDER", tmp_path)
+    assert build.build() == 1
+    library = build.target_of(source)
+    noted = library.with_name(library.name + kernel.DIGEST).read_text()
+    assert noted == hashlib.sha256(library.read_bytes()).hexdigest()
