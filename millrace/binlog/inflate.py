@@ -1,9 +1,12 @@
 """Unpacking what MariaDB compresses with zlib, whose size stands in front of it, in bounded memory."""
 
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["MAX_UNPACKED", "Room", "inflate"]
+__all__ = ["MAX_UNPACKED", "Room", "inflate", "inflate_pieces"]
+
+_PIECE: Final = 1 << 20
 
 MAX_UNPACKED: Final = 1 << 30
 """The largest ``max_allowed_packet``: no value is larger. A megabyte may unpack to as much."""
@@ -16,6 +19,22 @@ def inflate(packed: bytes, size: int, *, header: bool = True) -> bytes:
     """
     engine = zlib.decompressobj(zlib.MAX_WBITS if header else -zlib.MAX_WBITS)
     return engine.decompress(packed, size + 1)
+
+
+def inflate_pieces(packed: bytes, size: int) -> Iterator[bytes]:
+    """Unpack ``packed`` piece by piece, up to ``size`` bytes and one more where there is more.
+
+    Raises zlib.error where it is damaged; the pieces in front of that have been yielded by then.
+    """
+    engine = zlib.decompressobj()
+    left = size + 1
+    while left and not engine.eof:
+        piece = engine.decompress(packed, min(left, _PIECE))
+        packed = engine.unconsumed_tail
+        if not piece:
+            return
+        left -= len(piece)
+        yield piece
 
 
 class Room:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_UNPACKED_SIZE: Final = 16 << 20
 """The largest event that is unpacked from little, by default: no log needs more memory than it has bytes."""
+MAX_UNPACKED_ROWS: Final = 32 << 20
+"""The largest rows that MariaDB packed into little: a LONGTEXT of one letter is one value of them."""
 _MAX_RATIO: Final = 16
 
 _LARGEST: Final = 0xFFFFFFFF
@@ -77,7 +79,7 @@ class LogRecord(NamedTuple):
     exact: bool = False
 
 
-_OPTION: Final = "--max-event-size allows more"
+MORE_BY_OPTION: Final = "--max-event-size allows more"
 
 
 def unpacked_limit(packed: int, max_event_size: int | None = None) -> int:
@@ -89,13 +91,13 @@ def unpacked_limit(packed: int, max_event_size: int | None = None) -> int:
 
 def too_large(what: str, limit: int) -> TooLargeError:
     """Make the error for an event that is too large to be held in memory."""
-    return TooLargeError(f"{what}; up to {limit} are read; {_OPTION}")
+    return TooLargeError(f"{what}; up to {limit} are read; {MORE_BY_OPTION}")
 
 
 def _name_the_option(error: BinlogError) -> None:
     """Say in an error of what cut events out how more of them are read."""
-    if isinstance(error, TooLargeError) and not error.message.endswith(_OPTION):
-        error.message = f"{error.message}; {_OPTION}"
+    if isinstance(error, TooLargeError) and not error.message.endswith(MORE_BY_OPTION):
+        error.message = f"{error.message}; {MORE_BY_OPTION}"
 
 
 _TOGETHER: Final = 100
@@ -129,12 +131,16 @@ class LogDecoder:
     that is open continues, as in relay logs.
     """
 
-    def __init__(self, *, verify: bool = True, max_event_size: int | None = None) -> None:
+    def __init__(
+        self, *, verify: bool = True, max_event_size: int | None = None, large_rows: bool = False
+    ) -> None:
         """With ``verify``, an event whose checksum is wrong is an error.
 
         What compressed events unpack to, and what fragments make up, is an error where it is larger than
         ``max_event_size``; where that is None, than :func:`unpacked_limit` says, and than any event can be.
+        With ``large_rows``, rows that MariaDB compressed are not: they are unpacked piece by piece.
         """
+        self._large_rows = large_rows
         self._verify = verify
         self._max_event_size = max_event_size
         self._path: str | None = None
@@ -227,8 +233,16 @@ class LogDecoder:
     def _check_packed(self, decoded: BinlogEvent, packed: int) -> None:
         """Raise for a compressed event, of so many bytes, that is too large once unpacked."""
         size = decoded.event.unpacked_size
-        if size and size > self._limit(packed):
-            raise too_large(f"the event unpacks to {size} bytes", self._limit(packed))
+        if not size:
+            return
+        limit = self._limit(packed)
+        if isinstance(decoded.event, CompressedRowsEvent):
+            if self._large_rows:
+                return
+            if self._max_event_size is None:
+                limit = max(limit, MAX_UNPACKED_ROWS)
+        if size > limit:
+            raise too_large(f"the event unpacks to {size} bytes", limit)
 
     def _inside(self, raw: RawEvent, events: Iterator[bytes]) -> Iterator[LogRecord]:
         path, file, position, *_ = raw

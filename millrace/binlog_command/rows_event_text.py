@@ -2,8 +2,11 @@
 
 import re
 import struct
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from millrace.binlog.checksum import with_checksum
+from millrace.binlog.checksum import CHECKSUM_LENGTH, with_checksum
 from millrace.binlog.columns.printing import STRING_ESCAPES
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError
@@ -21,10 +24,10 @@ from millrace.binlog.row_reader import RowReader, TableCache
 from millrace.binlog.state import StreamState
 from millrace.binlog.types import RowsFlag, TableMapFlag
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.records import MAX_UNPACKED_ROWS, LogRecord
 from millrace.binlog_command.row_kernel import counting
 from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
-from millrace.binlog_command.spool import Spool, base64_lines
+from millrace.binlog_command.spool import Spool, base64_lines, base64_lines_of
 from millrace.binlog_command.table_metadata_text import table_metadata
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
@@ -33,12 +36,16 @@ from millrace.runtime.exit_codes import ExitCode
 _ROWS_FLAGS = tuple(flag for flag in RowsFlag if flag is not RowsFlag.NO_CHECK_CONSTRAINT_CHECKS_F)
 _GENERATED_KEYS = (8, 0, 30)
 _IN_ROWS_QUERY = re.compile(rb"[\b\t\r\\]")
+_IN_MEMORY = 1 << 20
+_SIZE_AT = 9
 _LINES = re.compile(rb"[^\r\n]+")
 
 
-def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState) -> bytes:
-    """Write the event without compression: BINLOG of MariaDB takes no other."""
-    plain = event.plain()
+def _uncompressed(
+    decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState, *, rows: bytes | None = None
+) -> bytes:
+    """Write the event without compression, BINLOG of MariaDB takes no other; with other ``rows`` if any."""
+    plain = event.plain(rows)
     header = decoded.header
     new = EventHeader(
         header.timestamp,
@@ -50,6 +57,24 @@ def _uncompressed(decoded: BinlogEvent, event: CompressedRowsEvent, state: Strea
         header.extra_headers,
     )
     return seal(BinlogEvent(new, plain), StreamState(state.format))
+
+
+def _uncompressed_pieces(
+    decoded: BinlogEvent, event: CompressedRowsEvent, state: StreamState
+) -> Iterator[bytes]:
+    """Write the event as :func:`_uncompressed` does, piece by piece; raises BinlogError."""
+    checksummed = decoded.checksum is not None
+    without = _uncompressed(decoded, event, state, rows=b"")
+    head = without[: -CHECKSUM_LENGTH if checksummed else None]
+    size = len(without) + event.unpacked_size
+    head = head[:_SIZE_AT] + size.to_bytes(4, "little") + head[_SIZE_AT + 4 :]
+    checksum = zlib.crc32(head)
+    yield head
+    for piece in event.row_pieces():
+        checksum = zlib.crc32(piece, checksum)
+        yield piece
+    if checksummed:
+        yield checksum.to_bytes(CHECKSUM_LENGTH, "little")
 
 
 def _extra_row_info(info: bytes) -> bytes:
@@ -74,7 +99,8 @@ class RowsText:
     def __init__(self, page: TextPage) -> None:
         self._page = page
         self._annotation, self._heads, self._base64, self._text = Spool(), Spool(), Spool(), Spool()
-        self._has_rows = False
+        self._large: list[tuple[Spool, Callable[[], Iterator[bytes]]]] = []
+        self._has_rows = self._is_uncounted = False
         self._row_count = 0
         self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
         self._printers: TableCache[RowPrinter] = TableCache()
@@ -161,6 +187,13 @@ class RowsText:
         for piece in base64_lines(data):
             self._base64.write(piece)
 
+    def _carry_large(self, pieces: Callable[[], Iterator[bytes]]) -> None:
+        """Have the BINLOG statement carry an event that is unpacked as it is written; raises BinlogError."""
+        for _ in pieces():
+            pass  # a statement is not begun that cannot be ended
+        self._large.append((self._base64, pieces))
+        self._base64 = Spool()
+
     def _base64_wanted(self, name: bytes) -> bool:
         """Tell whether a BINLOG statement is wanted; raise UserError where it would be needed and is not."""
         if self._page.options.base64_output == "never":
@@ -188,10 +221,14 @@ class RowsText:
         write = self._heads.write if waits else self._page.parts.append
         write(self._page.title(record, header, title, write))
         if self._base64_wanted(name):
-            data = self._page.data
-            if isinstance(event, CompressedRowsEvent):
-                data = _uncompressed(decoded, event, record.state)
-            self._carry(data)
+            if not isinstance(event, CompressedRowsEvent):
+                self._carry(self._page.data)
+            elif event.unpacked_size <= _IN_MEMORY:
+                self._carry(_uncompressed(decoded, event, record.state))
+            else:
+                self._carry_large(
+                    partial(_uncompressed_pieces, decoded, event, StreamState(record.state.format))
+                )
         if self._page.options.verbose:
             self._rows_lines(event, table_map)
         elif self._page.is_mariadb and self._page.options.row_count:
@@ -242,7 +279,10 @@ class RowsText:
         self._row_count += printer.write(rows, self._text)
 
     def _counted(self, decoded: BinlogEvent, event: RowsEvent, state: StreamState) -> int:
-        """Return how many rows an event has, 0 where they cannot be read."""
+        """Return how many rows an event has, 0 where they cannot be read, or are too large."""
+        if event.unpacked_size > max(self._page.options.max_unpacked, MAX_UNPACKED_ROWS):
+            self._is_uncounted = True
+            return 0
         try:
             table_rows = self._counter.of(decoded, state)
             count = None if table_rows.kernel is None else table_rows.kernel.count(event.rows)
@@ -254,12 +294,19 @@ class RowsText:
         """Write what the events of a statement gave: heads that waited, the BINLOG statement, the rows."""
         page = self._page
         page.copy(self._heads)
-        if self._base64:
+        if self._large or self._base64:
             page.parts.append(b"\nBINLOG '\n")
+            for before, pieces in self._large:
+                page.copy(before)
+                for lines in base64_lines_of(pieces()):
+                    page.parts.append(lines)
+                    page.flush()
+            self._large.clear()
             page.copy(self._base64)
             page.parts.append(b"'" + END)
         page.copy(self._text)
         if self._has_rows and page.is_mariadb and page.options.row_count:
-            page.parts.append(b"# Number of rows: %d\n" % self._row_count)
-        self._has_rows = False
+            count = b"not counted, they are too large" if self._is_uncounted else b"%d" % self._row_count
+            page.parts.append(b"# Number of rows: %b\n" % count)
+        self._has_rows = self._is_uncounted = False
         self._row_count = 0

@@ -3,7 +3,7 @@
 import base64
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Final
 
 _IN_MEMORY: Final = 4 << 20
@@ -42,6 +42,18 @@ class Spool:
         self._file.close()
         self._file = io.BytesIO()
         self._size = 0
+
+
+def base64_lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Write bytes as :func:`base64.encodebytes` does, whose pieces come one after the other."""
+    rest = b""
+    for piece in pieces:
+        data = rest + piece
+        whole = len(data) - len(data) % 57
+        yield base64.encodebytes(data[:whole])
+        rest = data[whole:]
+    if rest:
+        yield base64.encodebytes(rest)
 
 
 def base64_lines(data: bytes) -> Iterator[bytes]:

@@ -24,14 +24,14 @@ from millrace.binlog.events import (
     StopEvent,
     UnknownEvent,
 )
-from millrace.binlog.events.rows import RowsEvent
+from millrace.binlog.events.rows import CompressedRowsEvent, RowsEvent
 from millrace.binlog.file import MAGIC, is_in_use
 from millrace.binlog.header import V1_HEADER_LENGTH, EventHeader
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.row_reader import RowReader, TableRows
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.types import ChecksumAlgorithm, EventType, HeaderFlag
-from millrace.binlog_command.records import LogRecord
+from millrace.binlog_command.records import MAX_UNPACKED_ROWS, MORE_BY_OPTION, LogRecord
 from millrace.binlog_command.row_kernel import (
     Rows,
     TextColumn,
@@ -57,10 +57,18 @@ class VerifyOutput:
     """Checks records; ``findings`` counts what is wrong. ``write_line`` takes each line without its end.
 
     ``may_be_open`` says that a log may lack its end: what a server or Kafka gives is without the flag IN_USE.
+    Rows that unpack to more than ``max_rows`` bytes are unpacked, and not compared.
     """
 
-    def __init__(self, write_line: Callable[[str], None], *, may_be_open: bool = False) -> None:
+    def __init__(
+        self,
+        write_line: Callable[[str], None],
+        *,
+        may_be_open: bool = False,
+        max_rows: int = MAX_UNPACKED_ROWS,
+    ) -> None:
         self.findings = 0
+        self._max_rows = max_rows
         self._write_line = write_line
         self._may_be_open = may_be_open
         self._rows = RowReader(
@@ -247,6 +255,9 @@ class VerifyOutput:
             self._find(record, f"{decoded.event.event_type.name}, encoded again, differs from byte {at} on")
 
     def _check_rows(self, record: LogRecord, decoded: BinlogEvent, event: RowsEvent) -> None:
+        if event.unpacked_size > self._max_rows and isinstance(event, CompressedRowsEvent):
+            self._check_large_rows(record, event)
+            return
         table: TableRows[Rows] | None = None
         try:
             table = self._rows.of(decoded, record.state)
@@ -261,6 +272,20 @@ class VerifyOutput:
             return
         if at is not None:
             self._find(record, f"the rows, encoded again, differ from byte {at} on")
+
+    def _check_large_rows(self, record: LogRecord, event: CompressedRowsEvent) -> None:
+        """Unpack rows that are too large to be held, and look no further."""
+        try:
+            for _ in event.row_pieces():
+                pass
+        except BinlogError as error:
+            self._find(record, f"the rows cannot be read: {error.message}")
+            return
+        self._note(
+            record,
+            f"the rows unpack to {event.unpacked_size} bytes, and are not compared; up to {self._max_rows} "
+            f"are; {MORE_BY_OPTION}",
+        )
 
     def _note_type(self, record: LogRecord, type_code: int) -> None:
         """Note an unknown type, once for each log."""

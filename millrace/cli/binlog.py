@@ -30,6 +30,7 @@ from millrace.binlog_command.options import (
     option,
 )
 from millrace.binlog_command.records import (
+    MAX_UNPACKED_ROWS,
     LogDecoder,
     LogRecord,
     Output,
@@ -626,7 +627,9 @@ class _Run:
 
     def _records(self) -> Generator[LogRecord, None, None]:
         decoder = LogDecoder(
-            verify=self._options.verify_binlog_checksum, max_event_size=self._options.max_event_size
+            verify=self._options.verify_binlog_checksum,
+            max_event_size=self._options.max_event_size,
+            large_rows=self._options.verify or self._is_text_without_rows(),
         )
         has_no_events = getattr(self._output, "has_no_events", None)
         for one in self._inputs:
@@ -636,6 +639,10 @@ class _Run:
                     yield record
                 if record is None and has_no_events is not None:
                     has_no_events(one.last_path)
+
+    def _is_text_without_rows(self) -> bool:
+        options = self._options
+        return not (options.json or options.stats or options.flashback or options.verbose)
 
     def _goes_on(self, error: BinlogError) -> bool:
         """Decide about an event that cannot be read: whether it goes to the output and others follow."""
@@ -651,7 +658,8 @@ def _output(options: Options, buffer: Buffer, *, files_alone: bool) -> Output:
     if options.verify:
         from millrace.binlog_command.verify import VerifyOutput  # noqa: PLC0415
 
-        return VerifyOutput(buffer.line, may_be_open=not files_alone)
+        max_rows = options.max_event_size or MAX_UNPACKED_ROWS
+        return VerifyOutput(buffer.line, may_be_open=not files_alone, max_rows=max_rows)
     if options.stats:
         from millrace.binlog_command.stats import StatsOutput  # noqa: PLC0415
 

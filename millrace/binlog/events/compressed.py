@@ -4,11 +4,12 @@ Format: ``binlog_buf_compress`` and ``binlog_buf_uncompress`` in MariaDB's ``sql
 """
 
 import zlib
+from collections.abc import Iterator
 
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
-from millrace.binlog.inflate import inflate
+from millrace.binlog.inflate import inflate, inflate_pieces
 
-__all__ = ["decompress_beginning", "decompress_record", "unpacked_size"]
+__all__ = ["decompress_beginning", "decompress_pieces", "decompress_record", "unpacked_size"]
 
 
 def unpacked_size(record: bytes) -> int:
@@ -49,6 +50,22 @@ def decompress_record(record: bytes) -> bytes:
     if len(content) > size:
         raise InvalidValueError(f"a compressed record says {size} bytes and unpacks to more")
     return content
+
+
+def decompress_pieces(record: bytes) -> Iterator[bytes]:
+    """Unpack a compressed record piece by piece; raises as :func:`decompress_record`, at the end at last."""
+    size, start = _head(record)
+    found = 0
+    try:
+        for piece in inflate_pieces(record[start:], size):
+            found += len(piece)
+            if found > size:
+                raise InvalidValueError(f"a compressed record says {size} bytes and unpacks to more")
+            yield piece
+    except zlib.error as error:
+        raise InvalidValueError(f"a compressed record cannot be unpacked: {error}") from error
+    if found < size:
+        raise TruncatedError(f"a compressed record ends after {found} of {size} bytes")
 
 
 def _head(record: bytes) -> tuple[int, int]:

@@ -9,13 +9,13 @@ Format: ``libs/mysql/binlog/event/rows_event.h`` of MySQL, ``sql/log_event.h`` o
 What the images hold is said by the table map: see :mod:`millrace.binlog.row_images`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import ClassVar, Final, Self, TypeVar
 
 from millrace.binlog.declaration import Event, Only, abstract_event, body, event, post_header
 from millrace.binlog.errors import EncodeError
-from millrace.binlog.events.compressed import decompress_record, unpacked_size
+from millrace.binlog.events.compressed import decompress_pieces, decompress_record, unpacked_size
 from millrace.binlog.fields import (
     U16,
     U32,
@@ -184,8 +184,12 @@ class CompressedRowsEvent(RowsEvent):
         """Size of ``rows``."""
         return unpacked_size(self.compressed_rows)
 
-    def plain(self) -> PlainRowsEvent:
-        """Give the same event without compression; raises MalformedError."""
+    def row_pieces(self) -> Iterator[bytes]:
+        """Unpack ``rows`` piece by piece; raises MalformedError, at the end at last."""
+        return decompress_pieces(self.compressed_rows)
+
+    def plain(self, rows: bytes | None = None) -> PlainRowsEvent:
+        """Return the same event without compression, with other ``rows`` if any; raises MalformedError."""
         return PLAIN_ROWS[self.version, self.operation](
             self.table_id,
             self.flags,
@@ -193,7 +197,7 @@ class CompressedRowsEvent(RowsEvent):
             self.column_count,
             self.columns_before_image,
             self.columns_after_image,
-            self.rows,
+            self.rows if rows is None else rows,
         )
 
 

@@ -3,24 +3,36 @@
 import base64
 import io
 import json
+import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from click.testing import CliRunner, Result
 
 from millrace.binlog.errors import BinlogError, TooLargeError
-from millrace.binlog.events import QueryCompressedEvent, StatusVariables, TransactionPayloadEvent
+from millrace.binlog.events import (
+    QueryCompressedEvent,
+    StatusVariables,
+    StopEvent,
+    TableMapEvent,
+    TransactionPayloadEvent,
+    WriteRowsCompressedEventV1,
+)
 from millrace.binlog.events.mariadb import PartialRowDataEvent
+from millrace.binlog.file import MAGIC
 from millrace.binlog_command.inputs import FileInput
 from millrace.binlog_command.options import parse_size
 from millrace.binlog_command.records import LogDecoder, unpacked_limit
 from millrace.binlog_command.spool import Spool, base64_lines
 from millrace.binlog_command.terminal import Buffer, coloured, shown
+from millrace.binlog_command.text import TextOptions, TextOutput
+from millrace.binlog_command.verify import VerifyOutput
 from millrace.cli import main
 
-from .made_logs import LOGS, MadeLog
+from .made_logs import LOGS, MadeLog, text_of
 
 MYSQL = LOGS / "mysql.000001"
 
@@ -197,3 +209,100 @@ def test_rows_are_turned_round_in_batches(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("millrace.binlog_command.verify._TOGETHER", 2)
     assert run(*arguments).stdout == before
     assert run("--verify", str(LOGS / name)).exit_code == 0
+
+
+def large_rows(size: int, *, says: int = 0) -> MadeLog:
+    """A log of MariaDB in which a LONGTEXT of so many bytes is packed into a few."""
+    table_map = TableMapEvent(7, 1, "shop", "t", bytes((3, 252)), b"\4", b"\2")
+    images = b"\0\1\0\0\0" + size.to_bytes(4, "little") + (b"it's " * (size // 5 + 1))[:size]
+    record = b"\x84" + (len(images) + says).to_bytes(4, "big") + zlib.compress(images)
+    log = MadeLog("11.4.5-MariaDB").add(table_map)
+    return log.add(WriteRowsCompressedEventV1(7, 1, b"", 2, b"", b"\3", record), StopEvent())
+
+
+def file_of(log: MadeLog, path: Path) -> str:
+    path.write_bytes(MAGIC + b"".join(data for _, data in log.events))
+    return str(path)
+
+
+@pytest.mark.parametrize("size", [0, 56, 57, 4000])
+def test_rows_that_are_written_as_they_are_unpacked_are_the_same(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.binlog.inflate._PIECE", 1000)
+    log = large_rows(size)
+    whole = text_of(log)
+    monkeypatch.setattr("millrace.binlog_command.rows_event_text._IN_MEMORY", 0)
+    assert text_of(log) == whole
+    assert "# Number of rows: 1\n" in whole
+
+
+def test_rows_of_any_size_are_read_where_they_are_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By text that needs no values; --verify unpacks them, and says what it has not compared."""
+    monkeypatch.setattr("millrace.binlog_command.rows_event_text._IN_MEMORY", 0)
+    log = file_of(large_rows(3000), tmp_path / "bin.000001")
+    whole = run(log)
+    for module in ("records", "rows_event_text", "verify"):
+        monkeypatch.setattr(f"millrace.binlog_command.{module}.MAX_UNPACKED_ROWS", 1000)
+    monkeypatch.setattr("millrace.cli.binlog.MAX_UNPACKED_ROWS", 1000)
+    monkeypatch.setattr("millrace.binlog_command.records.MAX_UNPACKED_SIZE", 1000)
+    monkeypatch.setattr("millrace.binlog_command.records._MAX_RATIO", 0)
+    monkeypatch.setattr("millrace.cli.binlog.unpacked_limit", lambda _packed, given: given or 1000)
+    text = run(log)
+    assert text.exit_code == 0
+    uncounted = "# Number of rows: not counted, they are too large"
+    assert text.stdout == whole.stdout.replace("# Number of rows: 1", uncounted)
+    verified = run("--verify", log)
+    assert verified.exit_code == 0
+    assert f"{log}:" in verified.stdout
+    assert "note: the rows unpack to 3009 bytes, and are not compared; up to 1000 are" in verified.stdout
+    assert "sound, 1 note: 4 events" in verified.stdout
+    assert run("--verify", "--max-event-size", "1M", log).stdout.startswith("sound: 4 events")
+    for way in (("-v",), ("--json",), ("--stats",), ("--flashback",)):
+        refused = run(*way, log)
+        assert refused.exit_code in (1, 8)
+        assert "the event unpacks to 3009 bytes; up to 1000 are read; --max-event-size" in refused.stderr
+        assert run(*way, "--max-event-size", "1M", log).exit_code == 0
+
+
+@pytest.mark.parametrize("says", [-1, 1])
+@pytest.mark.parametrize("limit", [1000, 1 << 20])
+def test_rows_that_are_damaged_are_found_however_large_they_are(
+    says: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.binlog_command.rows_event_text._IN_MEMORY", limit)
+    monkeypatch.setattr("millrace.cli.binlog.MAX_UNPACKED_ROWS", limit)
+    log = file_of(large_rows(3000, says=says), tmp_path / "bin.000001")
+    verified = run("--verify", log)
+    assert verified.exit_code == 1
+    assert ": the rows cannot be read: a compressed record " in verified.stdout
+    text = run(log).stdout
+    assert "# This event cannot be read: " in text
+    assert text.count("BINLOG '") == text.count("'/*!*/;")
+
+
+def test_large_rows_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is larger than what may be held, written as text and checked."""
+    monkeypatch.setattr("millrace.binlog.inflate._PIECE", 1 << 14)
+    for name in ("_IN_MEMORY", "MAX_UNPACKED_ROWS"):
+        monkeypatch.setattr(f"millrace.binlog_command.rows_event_text.{name}", 1000)
+    log = large_rows(2 << 20)
+    tracemalloc.start()
+    try:
+        lines: list[str] = []
+        verify = VerifyOutput(lines.append, max_rows=1000)
+        text = TextOutput(_Nothing(), TextOptions(max_unpacked=1000))
+        for record in LogDecoder(large_rows=True).records([log.raw()]):
+            verify.write(record)
+            text.write(record)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+class _Nothing(io.BytesIO):
+    def write(self, data: Any) -> int:
+        return len(data)
