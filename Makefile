@@ -7,6 +7,7 @@ READY := $(VENV)/.installed
 DEV := $(VENV)/.dev
 KERNEL := $(VENV)/.kernel
 PEERS := $(VENV)/.peers
+LANGUAGES := $(VENV)/.languages
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, each of the hundreds of processes of the tests would compile all of Millrace again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,7 +24,7 @@ export PINS_HEAD DEV_PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check coverage generate test test-slow test-servers chaos test-ddl fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
+.PHONY: help demo check coverage generate test test-slow test-servers test-languages chaos test-ddl fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -51,6 +52,9 @@ check: $(DEV) $(KERNEL) ## What to run while working: style, types and unit test
 # Most are fetched. SERVERS="mysql://root:password@127.0.0.1:3307/folder/of/its/logs …" names others that run.
 test-servers: $(DEV) $(KERNEL) ## Run the pipeline on servers of many versions and on Galera; SERVERS="mysql://root@host:port/logs" adds yours
 	@exec $(BIN)/python -m pytest tests/servers/pipeline.py tests/servers/galera.py -n 0 -rA $(ARGS)
+
+test-languages: $(LANGUAGES) ## Read records with Avro's libraries for C, Go, Java, JavaScript, Python, Rust; ARGS="-k 'not rust'" leaves one out
+	@exec $(BIN)/python -m pytest tests/languages/cross_read.py -n 0 -rA $(ARGS)
 
 chaos: $(DEV) $(KERNEL) ## Inject faults for an hour while rows are written; ARGS="--minutes 10 --seed 7" and the like
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
@@ -143,4 +147,8 @@ $(KERNEL): $(READY) $(wildcard millrace/kernel/*.pyx millrace/kernel/*.pxd millr
 
 $(PEERS): $(KERNEL) benchmarks/peers/requirements.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement benchmarks/peers/requirements.txt
+	@touch $@
+
+$(LANGUAGES): $(DEV) $(KERNEL) tests/languages/requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement tests/languages/requirements.txt
 	@touch $@
