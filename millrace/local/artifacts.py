@@ -5,6 +5,9 @@ system into a folder beside its place and renamed when it is complete, so neithe
 processes at once can leave half a bundle behind. The folder's name contains a digest of the pins: other pins
 are another folder.
 
+Beside a folder a list of its files is kept, with size, times and digest. At each use a file of another size
+or time is compared with its digest.
+
 ``python -m millrace.local.pin`` resolves the roots of the bundles again and rewrites the pins.
 """
 
@@ -12,6 +15,7 @@ import contextlib
 import fcntl
 import grp
 import hashlib
+import json
 import os
 import pwd
 import shutil
@@ -22,7 +26,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -204,10 +208,10 @@ def made_once(place: Path, make: Callable[[Path], None], *, waiting_for: str) ->
     """Return a folder of the cache, which ``make`` fills where it is missing: whole, or not at all."""
     root, name = trusted(place.parent), place.name
     if place.is_dir():
-        return trusted_tree(place)
+        return _unaltered(trusted_tree(place))
     with locked(root / f"{name}.lock", waiting_for=waiting_for):
         if place.is_dir():
-            return trusted_tree(place)
+            return _unaltered(trusted_tree(place))
         for leftover in root.glob(f".{name}.*"):
             shutil.rmtree(leftover, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root))
@@ -215,10 +219,66 @@ def made_once(place: Path, make: Callable[[Path], None], *, waiting_for: str) ->
             (staging / "made").mkdir()
             make(staging / "made")
             _restrict(staging / "made")
+            _list_of(place).unlink(missing_ok=True)
             (staging / "made").rename(place)
+            _write_list(place, _digests(place, {}))
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     return place
+
+
+def _list_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}.files")
+
+
+def _digests(place: Path, known: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return size, times and digest of each file; of one whose size and times are known, the known digest."""
+    found = {}
+    for folder, folders, files in os.walk(place):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*files, *links):
+            path = Path(folder, name)
+            at, status = str(path.relative_to(place)), path.lstat()
+            seen = [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+            before = known.get(at)
+            if before is not None and list(before[:3]) == seen:
+                digest = before[3]
+            else:
+                digest = f"link to {path.readlink()}" if path.is_symlink() else sha256(path)
+            found[at] = [*seen, digest]
+    return found
+
+
+def _unaltered(place: Path) -> Path:
+    """Return a folder of the cache if its files are those that were made.
+
+    :raises LocalError: when one was altered, added or removed.
+    """
+    noted = trusted(_list_of(place))
+    try:
+        known = json.loads(noted.read_text())
+    except FileNotFoundError:  # an earlier version has made the folder, or its list could not be written
+        known = None
+    except ValueError:
+        known = {}
+    found = _digests(place, known or {})
+    for at in sorted(found.keys() | known.keys()) if known is not None else ():
+        if at not in known or at not in found or found[at][3] != known[at][3]:
+            raise LocalError(
+                f"{place / at} of the cache is not as it was unpacked, and would be run: find out who has "
+                f"altered it, then remove {place}, which is made again"
+            )
+    if found != known:
+        _write_list(place, found)
+    return place
+
+
+def _write_list(place: Path, found: Mapping[str, Sequence[Any]]) -> None:
+    """Write the list of a folder's files; where that is not possible, the next use computes the digests."""
+    with contextlib.suppress(OSError):
+        with tempfile.NamedTemporaryFile("w", dir=place.parent, prefix=".list-", delete=False) as file:
+            json.dump(found, file)
+        Path(file.name).replace(_list_of(place))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -285,4 +286,53 @@ def test_what_a_killed_process_left_is_no_bundle(monkeypatch: pytest.MonkeyPatch
     FakeMaven(monkeypatch, {"g:a:1:jar": b"one"})
     use(monkeypatch, wanted)
     folder = fetch("x")
-    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    names = {folder.name, f"{folder.name}.lock", f"{folder.name}.files"}
+    assert {path.name for path in folder.parent.iterdir()} == names
+
+
+def two_jars(monkeypatch: pytest.MonkeyPatch) -> Path:
+    FakeMaven(monkeypatch, {"g:a:1:jar": b"one", "g:b:2:jar": b"two"})
+    use(monkeypatch, Bundle("x", "1", "jars", "", "", (pin("g:a:1:jar", b"one"), pin("g:b:2:jar", b"two"))))
+    return fetch("x")
+
+
+@pytest.mark.parametrize("what", ["altered", "added", "removed", "exchanged for a link", "list damaged"])
+def test_what_was_altered_since_it_was_unpacked_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    folder = two_jars(monkeypatch)
+    first, second = sorted(folder.iterdir())
+    status = first.stat()
+    if what == "altered":
+        first.write_bytes(b"0ne")
+        os.utime(first, ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif what == "added":
+        (folder / "zzz.jar").write_bytes(b"more")
+    elif what == "list damaged":
+        artifacts._list_of(folder).write_text("no JSON")
+    else:
+        first.unlink()
+        if what == "exchanged for a link":
+            first.symlink_to(second)
+    with pytest.raises(LocalError, match="of the cache is not as it was unpacked"):
+        fetch("x")
+    shutil.rmtree(folder)
+    assert fetch("x") == folder
+    assert first.read_bytes() == b"one"
+
+
+def test_what_was_touched_alone_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a cache was copied: the digests are compared once, and noted with the new times."""
+    folder = two_jars(monkeypatch)
+    for path in folder.iterdir():
+        os.utime(path, ns=(1, 1))
+    assert fetch("x") == folder
+    monkeypatch.setattr(artifacts, "sha256", lambda path: pytest.fail(f"{path} is read again"))
+    assert fetch("x") == folder
+
+
+def test_what_an_earlier_version_has_unpacked_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = two_jars(monkeypatch)
+    artifacts._list_of(folder).unlink()
+    assert fetch("x") == folder
+    assert artifacts._list_of(folder).stat().st_mode & 0o077 == 0
