@@ -8,6 +8,8 @@ client that sends nonsense or leaves early is not worth a line.
 """
 
 import contextlib
+import re
+import selectors
 import socket
 import socketserver
 import sys
@@ -39,6 +41,10 @@ from millrace.text import printable
 
 _TIME_LIMIT_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 32
+_LOOK_AGAIN_S: Final = 0.02
+_LONGEST_HEAD: Final = 8192
+"""Bytes; a longer head is read by the thread that answers."""
+_END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 
 
 MISSING: Final = frozenset(
@@ -104,7 +110,10 @@ def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Gives each connection a thread, and hangs up on those that last: probes are answered meanwhile."""
+    """Gives each request a thread once its head has come, and hangs up on connections that last.
+
+    So a client that sends half a request costs no thread, and is hung up on before one that sent all of it.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -112,6 +121,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float] = {}  # the oldest first, with the time of its beginning
+        self._half: dict[socket.socket, Any] = {}  # those whose head has not come, with the client's address
+        self._stop = threading.Event()
         if host == "*":
             host = "::" if socket.has_dualstack_ipv6() else str(IPv4Address(0))
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -125,24 +136,68 @@ class _Server(ThreadingHTTPServer):
         # That of http.server would look up the host's name.
         socketserver.TCPServer.server_bind(self)
 
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Answer until :meth:`shutdown`; look at half requests more often than at the clock."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self, selectors.EVENT_READ)
+            while not self._stop.is_set():
+                if selector.select(_LOOK_AGAIN_S if self._half else poll_interval):
+                    self._handle_request_noblock()  # type: ignore[attr-defined]  # socketserver's own
+                self.service_actions()
+
+    def shutdown(self) -> None:
+        """Let :meth:`serve_forever` end."""
+        self._stop.set()
+
+    def server_close(self) -> None:
+        """Close the port and the half requests; the threads of others end by themselves."""
+        super().server_close()
+        with self._lock:
+            self._hang_up(list(self._half))
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection on a thread of its own; where there are too many, the oldest have to go."""
+        """Take a connection; where there are too many, the oldest have to go, half requests first."""
         with self._lock:
             self._open[request] = time.monotonic()
-            self._hang_up(list(self._open)[:-_MOST_CONNECTIONS])
-        super().process_request(request, client_address)
+            self._half[request] = client_address
+        self._begin(request)
+        with self._lock:
+            self._hang_up(list(self._half)[: max(0, len(self._open) - _MOST_CONNECTIONS)])
+            self._hang_up(list(self._open)[: -2 * _MOST_CONNECTIONS])
 
     def service_actions(self) -> None:
-        """Hang up on connections that have lasted too long; called twice a second."""
+        """Begin requests whose head has come; hang up on connections that have lasted too long."""
+        for request in list(self._half):
+            self._begin(request)
         since = time.monotonic() - _TIME_LIMIT_S
         with self._lock:
             self._hang_up([request for request, begun in self._open.items() if begun < since])
 
+    def _begin(self, request: socket.socket) -> None:
+        """Answer a request on a thread of its own if its head has come."""
+        try:
+            head = request.recv(_LONGEST_HEAD, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            head = b""
+        if head and _END_OF_HEAD.search(head) is None and len(head) < _LONGEST_HEAD:
+            return
+        with self._lock:
+            address = self._half.pop(request, None)
+        if head:
+            super().process_request(request, address)
+        else:
+            self.shutdown_request(request)
+
     def _hang_up(self, requests: list[socket.socket]) -> None:
-        """Wake the threads that wait for these connections; each closes its own."""
+        """Wake the threads that wait for these connections; each closes its own. Others are closed here."""
         for request in requests:
             with contextlib.suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
+            if self._half.pop(request, None) is not None:
+                self._open.pop(request, None)
+                self.close_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,39 @@ def test_many_connections_do_not_keep_a_probe_out(server: HttpServer) -> None:
         assert "200 OK" in asked(server, PROBE)
         names = [thread.name for thread in threading.enumerate()]
         assert len([name for name in names if "process_request_thread" in name]) <= 100
+
+
+def test_a_probe_that_waits_for_its_thread_is_not_hung_up_on(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half requests are, however many come after it; none of them has a thread."""
+    monkeypatch.setattr(metrics, "_MOST_CONNECTIONS", 4)
+    goes_on, answer = threading.Event(), metrics._Server.process_request_thread
+
+    def later(server: metrics._Server, *request: Any) -> None:
+        goes_on.wait(60)
+        answer(server, *request)
+
+    monkeypatch.setattr(metrics._Server, "process_request_thread", later)
+    with ExitStack() as stack:
+        probe = stack.enter_context(connected(server))
+        probe.sendall(PROBE)
+        halves = [stack.enter_context(connected(server)) for _ in range(10)]
+        for half in halves:
+            half.sendall(b"GET /")
+        assert everything(halves[0]) == ""
+        threads = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+        assert len(threads) <= 1
+        goes_on.set()
+        assert "200 OK" in everything(probe)
+
+
+def test_a_request_that_comes_in_two_pieces(server: HttpServer) -> None:
+    with connected(server) as connection:
+        connection.sendall(PROBE[:-3])
+        time.sleep(0.1)
+        connection.sendall(PROBE[-3:])
+        assert "200 OK" in everything(connection)
 
 
 @pytest.mark.parametrize(
