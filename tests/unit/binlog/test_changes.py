@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 import tracemalloc
 import zlib
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ from millrace.binlog.events import (
     WriteRowsEvent,
     WriteRowsEventV1,
 )
-from tests.unit.binlog_command.made_logs import ALL, LOGS, TABLE_MAP, MadeLog, rows
+from millrace.binlog_command.text import TextOptions
+from tests.unit.binlog_command.made_logs import ALL, LOGS, TABLE_MAP, MadeLog, rows, text_of
 
 
 def definition(database: str, table: str) -> TableDefinition:
@@ -121,10 +123,20 @@ def test_the_length_of_rows_that_cannot_be_read_is_none() -> None:
             read(event.rows)
 
 
-def test_a_row_without_columns_is_one_row() -> None:
-    log = MadeLog().add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\0", b""))
-    (event,) = read_changes(log_bytes(log), reader=ChangeReader(definition))
-    assert (len(event.rows), event.rows[0], event.rows[-1:]) == (1, Change(None, {}), [Change(None, {})])
+def test_an_insert_without_columns_is_one_row_and_a_delete_none() -> None:
+    """As servers take them: a row of defaults, and no record that could be found (error 1032)."""
+    log = MadeLog().add(
+        TABLE_MAP,
+        WriteRowsEvent(7, 0, b"", 2, b"", b"\0", b""),
+        DeleteRowsEvent(7, 0, b"", 2, b"\0", b"", b""),
+        UpdateRowsEvent(7, 1, b"", 2, b"\0", b"\0", b""),
+    )
+    insert, *others = read_changes(log_bytes(log), reader=ChangeReader(definition))
+    assert (len(insert.rows), insert.rows[0], insert.rows[-1:]) == (1, Change(None, {}), [Change(None, {})])
+    for event in others:
+        assert (len(event.rows), list(event.rows), event.rows[:]) == (0, [], [])
+    text = text_of(log, options=TextOptions(verbose=1))
+    assert re.findall("### (INSERT|DELETE|UPDATE)", text) == ["INSERT"]
 
 
 def test_columns_that_the_image_leaves_out() -> None:
