@@ -35,4 +35,5 @@ def _column(column: ColumnDefinition) -> str:
 
 
 def _index(index: IndexDefinition) -> str:
-    return f"UNIQUE {index.name} {' '.join(f'{name}({prefix})' for name, prefix in index.parts)}"
+    parts = " ".join(f"{name}({prefix})" for name, prefix in index.parts)
+    return f"UNIQUE {index.name} {parts}" + " HASHED" * index.hashed

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final, Literal, Self
 
 from millrace.binlog.columns.charsets import BINARY, current_name
@@ -186,22 +187,27 @@ class FormerColumn:
 
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
-    """An index; ``parts`` are columns ("" for an expression) and lengths of their prefixes, 0 for all."""
+    """An index; ``parts`` are columns ("" for an expression) and lengths of their prefixes, 0 for all.
+
+    One that is ``hashed`` has a hidden column behind all others of its table: so MariaDB keeps unique keys
+    over TEXT and BLOB, or longer ones than its engine takes.
+    """
 
     name: str
     unique: bool
     parts: tuple[tuple[str, int], ...]
+    hashed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for an Avro record with the same field names."""
         parts = [{"column": column, "prefix": prefix} for column, prefix in self.parts]
-        return {"name": self.name, "unique": self.unique, "parts": parts}
+        return {"name": self.name, "unique": self.unique, "parts": parts, "hashed": self.hashed}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from what :meth:`to_dict` gave."""
         parts = tuple((part["column"], part["prefix"]) for part in values["parts"])
-        return cls(values["name"], values["unique"], parts)
+        return cls(values["name"], values["unique"], parts, values.get("hashed", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +377,7 @@ class ResolvedTable:
     unique key in its place (empty when there is none or it is not known). ``schema_source`` says where the
     names came from.
     ``transactional`` is None where the storage engine is not known. ``of_indexes`` are the ordinals of hidden
-    columns of functional indexes, for which rows have no values.
+    columns of functional indexes and of hashed keys, for which rows have no values.
     """
 
     database: str
@@ -384,6 +390,7 @@ class ResolvedTable:
 
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
+_ROW_HASH: Final = re.compile("DB_ROW_HASH_[0-9]+")
 
 _LOBS: Final = frozenset(
     f"{size}{kind}" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")
@@ -585,6 +592,43 @@ def former_columns(
     return found
 
 
+def _hashes(columns: tuple[Column, ...], definition: TableDefinition | None) -> list[ColumnDefinition]:
+    """Return the hidden columns of unique keys that MariaDB keeps as hashes, which stand behind all others.
+
+    Where the log has no names, the definition says how many there are.
+    """
+    known = {column.name for column in definition.columns} if definition is not None else set()
+    found: list[Column] = []
+    if columns and columns[0].name is not None:
+        found = list(takewhile(lambda column: _is_hash(column, known), reversed(columns)))[::-1]
+    elif definition is not None:
+        count = sum(index.hashed for index in definition.indexes)
+        more = len(columns) - len(definition.columns)
+        last = columns[len(definition.columns) :]
+        if count == more and all(column.type is ColumnType.LONGLONG for column in last):
+            found = list(last)
+    return [
+        ColumnDefinition(
+            column.ordinal,
+            column.name or f"DB_ROW_HASH_{number}",
+            "bigint(20) unsigned",
+            nullable=column.nullable,
+            unsigned=True,
+            hidden=True,
+        )
+        for number, column in enumerate(found, 1)
+    ]
+
+
+def _is_hash(column: Column, known: Collection[str | None]) -> bool:
+    return (
+        _ROW_HASH.fullmatch(str(column.name)) is not None
+        and column.type is ColumnType.LONGLONG
+        and column.unsigned
+        and column.name not in known
+    )
+
+
 def _of_indexes(columns: tuple[Column, ...], definition: TableDefinition | None) -> frozenset[int]:
     """Give the ordinals of hidden columns of functional indexes, which MySQL 8.0.15 logs.
 
@@ -640,6 +684,9 @@ def resolve_columns(
     types that are not known.
     """
     columns = _columns(table_map, definition, server_version)
+    hashes = _hashes(columns, definition) if "mariadb" in (server_version or "").lower() else ()
+    if hashes and definition is not None:
+        definition = replace(definition, columns=(*definition.columns, *hashes))
     source: SchemaSource
     if columns and columns[0].name is not None:
         source = "table_map"
@@ -662,5 +709,6 @@ def resolve_columns(
         tuple(columns[ordinal] for _, ordinal in key),
         source,
         None if definition is None else definition.transactional,
-        _of_indexes(columns, definition) if source == "table_map" else frozenset(),
+        frozenset(range(len(columns) - len(hashes), len(columns)))
+        or (_of_indexes(columns, definition) if source == "table_map" else frozenset()),
     )

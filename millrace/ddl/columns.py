@@ -4,14 +4,19 @@ The rules are those of ``Create_field::init`` and ``mysql_prepare_create_table``
 of the chapters "Silent Column Specification Changes" and "Data Types" of the manuals.
 """
 
+import struct
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from millrace.binlog.columns import charsets
 from millrace.binlog.columns.charsets import BINARY, max_bytes_per_character
+from millrace.binlog.columns.column import LengthMetadata
+from millrace.binlog.columns.declaration import codec_of
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.table import ColumnDefinition, kept_default
+from millrace.binlog.errors import UnsupportedError
+from millrace.binlog.table import ColumnDefinition, column_of, kept_default
 from millrace.ddl.statements import ColumnSpec
 from millrace.ddl.tokens import NotUnderstoodError, Server, Session
 
@@ -32,8 +37,9 @@ _BINARY_OF: Final = {
 }
 _TEXTS: Final = ((255, "tinytext"), (65_535, "text"), (16_777_215, "mediumtext"), (4_294_967_295, "longtext"))
 _MAX_VARCHAR: Final = 65_535
-_WIDE: Final = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
-"""Character sets in which ASCII has other bytes."""
+_LENGTHY: Final = frozenset(("char", "varchar", "binary", "varbinary"))
+_WITH_PREFIX: Final = frozenset((*_BINARY_OF, *_BINARY_OF.values(), *GEOMETRY_TYPES))
+"""Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
 _WITH_CHARSET: Final = frozenset(("char", "varchar", "enum", "set", *(name for _, name in _TEXTS)))
 
 
@@ -54,8 +60,10 @@ def has_charset(column: ColumnDefinition) -> bool:
     return column.charset not in (None, BINARY) and SqlType.parse(column.column_type).name in _WITH_CHARSET
 
 
-def names_charset(spec: ColumnSpec) -> bool:
+def names_charset(spec: ColumnSpec, server: Server) -> bool:
     """Tell whether a column that a statement defines has a character set of its own, other than binary."""
+    if spec.type == "json" and server.mariadb:
+        return True
     named = spec.charset or charset_of(spec.collation)
     return spec.type in _WITH_CHARSET and named not in (None, BINARY)
 
@@ -167,12 +175,9 @@ def converted(
     assert column.charset is not None
     arguments = sql_type.arguments
     name = sql_type.name
-    wide = not _WIDE.isdisjoint((column.charset, charset))
-    members = column.members or ()
-    plain = all(member.isascii() and member and not {"?", "\0"} & set(member) for member in members)
-    if members and column.charset != charset and (wide or not plain):
-        # MySQL 8.0 makes "Ã¼" of "ü", nothing in UTF-16, and shows "?" or nothing for what it cannot show.
-        raise NotUnderstoodError(f"the members of column {column.name} get another character set")
+    members = column.members
+    if name in ("enum", "set") and column.charset != charset:
+        members = tuple(_read_again(member, column, charset) for member in members or ("",))
     limit = next((limit for limit, text in _TEXTS if text == name), None)
     if limit is not None and charset != BINARY:
         characters = limit // max_bytes_per_character(column.charset)
@@ -180,11 +185,70 @@ def converted(
     spec = ColumnSpec(
         column.name,
         name,
-        () if column.members is not None else arguments,
-        column.members,
+        () if members is not None else arguments,
+        members,
         compressed="compressed" in sql_type.attributes,
     )
     return _with_charset(spec, replace(column, charset=charset, collation=collation), server)
+
+
+def _read_again(member: str, column: ColumnDefinition, charset: str) -> str:
+    """Return what a member's bytes are in another character set: servers keep them, "ü" becomes "Ã¼"."""
+    # Where "?" or nothing is shown, or NUL, the bytes may be others.
+    if member and not {"?", "\0"} & set(member):
+        assert column.charset is not None
+        with suppress(ValueError):
+            raw = charsets.charset(column.charset).encode(member)
+            return raw.decode() if charset == BINARY else charsets.charset(charset).decode(raw)
+    raise NotUnderstoodError(f"the members of column {column.name} get another character set")
+
+
+# -- columns in keys ----------------------------------------------------------------------------------
+
+_POINT_BYTES: Final = 25
+"""What a key of MariaDB has of a POINT."""
+
+
+def key_characters(column: ColumnDefinition, prefix: int, server: Server) -> int | None:
+    """Return how much of a column is in a key that has ``prefix`` of it, 0 for all; None for no limit.
+
+    The unit is a character of its character set, a byte for columns without one.
+    """
+    if prefix:
+        return prefix
+    sql_type = SqlType.parse(column.column_type)
+    if sql_type.name in _LENGTHY:
+        return sql_type.argument(1)
+    if sql_type.name == "point" and server.mariadb:
+        return _POINT_BYTES
+    try:
+        codec = codec_of(column_of(column, mariadb=server.mariadb))
+    except UnsupportedError:
+        return None
+    if codec.struct_code:
+        return struct.calcsize("<" + codec.struct_code) // _bytes_per_character(column)
+    metadata = codec.column.metadata
+    return metadata.max_length if isinstance(metadata, LengthMetadata) else None
+
+
+def key_prefix(column: ColumnDefinition, prefix: int, server: Server) -> int:
+    """Return the prefix that the catalogue shows where a key is to have ``prefix`` of a column, 0 for all."""
+    sql_type = SqlType.parse(column.column_type)
+    if sql_type.name == "point" and server.mariadb:
+        return prefix or _POINT_BYTES
+    if sql_type.name in _LENGTHY:
+        return 0 if prefix == sql_type.argument(1) else prefix
+    return prefix if sql_type.name in _WITH_PREFIX else 0
+
+
+def key_bytes(column: ColumnDefinition, prefix: int, server: Server) -> int | None:
+    """Return how many bytes a column has in a key, as :func:`key_characters` has characters."""
+    characters = key_characters(column, prefix, server)
+    return None if characters is None else characters * _bytes_per_character(column)
+
+
+def _bytes_per_character(column: ColumnDefinition) -> int:
+    return max_bytes_per_character(column.charset) if column.charset else 1
 
 
 # -- types without a character set --------------------------------------------------------------------

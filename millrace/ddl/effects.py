@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Protocol
 
-from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.names import folded
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, IndexDefinition, TableDefinition, kept_default
@@ -20,6 +19,9 @@ from millrace.ddl.columns import (
     column_definition,
     converted,
     has_charset,
+    key_bytes,
+    key_characters,
+    key_prefix,
     names_charset,
 )
 from millrace.ddl.statements import ColumnSpec, IndexSpec, Name, TableOptions
@@ -428,9 +430,10 @@ class _Table:
         return at
 
     def _define(self, spec: ColumnSpec) -> ColumnDefinition:
-        if self._converts_to is not None and names_charset(spec):
+        if self._converts_to is not None and names_charset(spec, self._session.server):
             charset, collation = self._converts_to
-            spec = replace(spec, charset=charset, collation=collation)
+            text = "longtext" if spec.type == "json" else spec.type
+            spec = replace(spec, type=text, charset=charset, collation=collation)
         return column_definition(spec, self._charset, self._session)
 
     def insert(self, spec: ColumnSpec, after: str | None) -> None:
@@ -458,6 +461,7 @@ class _Table:
     def alter(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
         """Alter the table in the order of servers: drops and changes, then columns that come or move."""
         generated_key = self._generated_key()
+        self._indexes = [replace(index, hashed=False) for index in self._indexes]
         for each in operations:
             if isinstance(each, ddl.DropIndex):
                 self._drop_index(each)
@@ -548,9 +552,26 @@ class _Table:
             if isinstance(each, ddl.DropColumn):
                 if each.if_exists and self._find(each.name) is None:
                     continue
-                del self._columns[self._at(each.name)]
+                column = self._columns.pop(self._at(each.name))
                 if folded(each.name) not in added:
                     self._forget(each.name)
+                else:
+                    self._keep_in_keys(column)
+
+    def _keep_in_keys(self, column: ColumnDefinition) -> None:
+        """Let keys have of the column that is added in its place as much as they had of the one that goes."""
+        name = folded(column.name)
+
+        def kept(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+            return [
+                (part, (key_characters(column, prefix, self._session.server) or 0))
+                if folded(part) == name
+                else (part, prefix)
+                for part, prefix in parts
+            ]
+
+        self._key = kept(self._key)
+        self._indexes = [replace(index, parts=tuple(kept(index.parts))) for index in self._indexes]
 
     def _changes(self, operations: Sequence[ddl.Operation]) -> list[tuple[int, ddl.Operation]]:
         """Find the columns that are changed, by the names that they have before the statement."""
@@ -565,6 +586,7 @@ class _Table:
     def _change_columns(self, changes: Sequence[tuple[int, ddl.Operation]]) -> None:
         """Change columns in place; those that move may be named as a place until then."""
         renames: dict[str, str] = {}
+        whole: set[str] = set()
         columns: list[ColumnDefinition] = []
         by_column = dict(changes)
         for column in self._columns:
@@ -576,12 +598,19 @@ class _Table:
                 if change.column.name != column.name:
                     renames[folded(column.name)] = change.column.name
                 columns.append(self._renamed(self._define(change.column), column))
+                shortest = key_characters(columns[-1], 0, self._session.server)
+                for name, prefix in chain(self._key, *(index.parts for index in self._indexes)):
+                    if folded(name) == folded(column.name) and shortest is not None and shortest < prefix:
+                        whole.add(folded(name))
             else:
                 columns.append(column)
         self._columns = columns
 
         def renamed(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-            return [(renames.get(folded(name), name), prefix) for name, prefix in parts]
+            return [
+                (renames.get(folded(name), name), 0 if folded(name) in whole else prefix)
+                for name, prefix in parts
+            ]
 
         self._key = renamed(self._key)
         self._indexes = [replace(index, parts=tuple(renamed(index.parts))) for index in self._indexes]
@@ -611,7 +640,7 @@ class _Table:
         if spec.kind == "FOREIGN" and self._is_covered([name for name, _ in parts]):
             return
         name = spec.name or _free_name(parts[0][0] or "functional_index", names)
-        self._indexes.append(IndexDefinition(name, spec.kind == "UNIQUE", parts))
+        self._indexes.append(IndexDefinition(name, spec.kind == "UNIQUE", parts, spec.hashed))
 
     def _spelled(self, name: str) -> str:
         return self._columns[self._at(name)].name if name else ""
@@ -651,6 +680,25 @@ class _Table:
         indexes = [replace(index, parts=without(index.parts)) for index in self._indexes]
         self._indexes = [index for index in indexes if index.parts]
 
+    def _parts(
+        self, parts: Iterable[tuple[str, int]], columns: Mapping[str, ColumnDefinition]
+    ) -> Iterator[tuple[str, int]]:
+        """Give the parts of a key with the prefixes that its columns can have."""
+        for name, prefix in parts:
+            column = columns.get(folded(name))
+            yield name, 0 if column is None else key_prefix(column, prefix, self._session.server)
+
+    def _is_hashed(self, index: IndexDefinition, columns: Mapping[str, ColumnDefinition]) -> bool:
+        """Tell whether MariaDB keeps a unique key as a hash: where it is longer than its engine takes."""
+        server, engine = self._session.server, (self._engine or "").lower()
+        if not (index.unique and server.mariadb and server.version >= _HASHES) or engine in _IN_MEMORY:
+            return False
+        parts = [(columns[folded(name)], prefix) for name, prefix in index.parts]
+        sizes = [key_bytes(column, prefix, server) for column, prefix in parts]
+        known = [size for size in sizes if size is not None]
+        too_long = len(known) < len(sizes) or sum(known) > _LONGEST_KEYS.get(engine, _LONGEST_KEY)
+        return index.hashed or too_long
+
     # -- the period of a system-versioned table
 
     def _version(self, each: ddl.AddVersioning) -> None:
@@ -670,13 +718,12 @@ class _Table:
                 for name in _PERIOD
             ]
             key = [*key, (_PERIOD[1], 0)] if key else key
-        lengths = {folded(column.name): _length_of(column) for column in columns}
-        whole = {folded(column.name) for column in columns if _is_in_keys_whole(column)}
-        key = [(name, 0 if folded(name) in whole else prefix) for name, prefix in key]
-        positions = {folded(name): (at, prefix) for at, (name, prefix) in enumerate(key)}
-        indexes = [
-            replace(index, parts=tuple(_parts(index.parts, lengths, whole))) for index in self._indexes
-        ]
+        by_name = {folded(column.name): column for column in columns}
+        positions = {
+            folded(name): (at, prefix) for at, (name, prefix) in enumerate(self._parts(key, by_name))
+        }
+        indexes = [replace(index, parts=tuple(self._parts(index.parts, by_name))) for index in self._indexes]
+        indexes = [replace(index, hashed=self._is_hashed(index, by_name)) for index in indexes]
         return TableDefinition(
             self._was.database,
             self._was.table,
@@ -687,6 +734,13 @@ class _Table:
             tuple(sorted(indexes, key=_index_name)),
         ).after(self._was, self._others)
 
+
+_HASHES: Final = (10, 4)
+"""The MariaDB since which unique keys may be hashed."""
+_IN_MEMORY: Final = frozenset(("memory", "heap"))
+_LONGEST_KEY: Final = 3072
+"""Bytes of a key of InnoDB."""
+_LONGEST_KEYS: Final = {"myisam": 1000, "aria": 2300}
 
 _PERIOD: Final = ("row_start", "row_end")
 _GENERATED_KEY: Final = "my_row_id"
@@ -708,34 +762,8 @@ def _has_implicit_period(definition: TableDefinition, session: Session) -> bool:
 
 def _numbered(at: int, column: ColumnDefinition, positions: dict[str, tuple[int, int]]) -> ColumnDefinition:
     position, prefix = positions.get(folded(column.name), (None, 0))
-    if prefix == _length_of(column):
-        prefix = 0  # a prefix of all is none
     nullable = column.nullable and position is None
     return replace(column, ordinal=at, key_position=position, key_prefix=prefix, nullable=nullable)
-
-
-def _parts(
-    parts: Iterable[tuple[str, int]], lengths: Mapping[str, int | None], whole: set[str]
-) -> Iterator[tuple[str, int]]:
-    for name, prefix in parts:
-        is_all = folded(name) in whole or prefix == lengths.get(folded(name))
-        yield name, 0 if is_all else prefix
-
-
-def _is_in_keys_whole(column: ColumnDefinition) -> bool:
-    return SqlType.parse(column.column_type).name not in _WITH_PREFIX
-
-
-def _length_of(column: ColumnDefinition) -> int | None:
-    sql_type = SqlType.parse(column.column_type)
-    return sql_type.arguments[0] if sql_type.arguments and sql_type.name in _PREFIXED else None
-
-
-_PREFIXED: Final = frozenset({"char", "varchar", "binary", "varbinary"})
-_WITH_PREFIX: Final = frozenset(
-    (*_PREFIXED, *(f"{size}{kind}" for size in ("", "tiny", "medium", "long") for kind in ("text", "blob")))
-)
-"""Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
 
 
 def _free_name(base: str, taken: set[str]) -> str:

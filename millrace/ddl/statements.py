@@ -54,6 +54,7 @@ class IndexSpec:
     name: str | None
     parts: tuple[tuple[str, int], ...]
     if_not_exists: bool = False
+    hashed: bool = False
 
 
 @dataclass(slots=True)
@@ -354,10 +355,12 @@ def _expect_usual_sequence(tokens: Tokens) -> None:
 def _create_index(tokens: Tokens, kind: str, *, or_replace: bool) -> AlterTable:
     missing = _if_not_exists(tokens)
     name = None if tokens.word == "ON" else tokens.name()
-    _index_type(tokens)
+    hashed = _index_type(tokens)
     tokens.expect("ON")
     table = _table(tokens)
-    index = AddIndex(IndexSpec(kind, name, _key_parts(tokens), missing))
+    parts = _key_parts(tokens)
+    hashed |= _index_options(tokens)
+    index = AddIndex(IndexSpec(kind, name, parts, missing, hashed))
     drop = (DropIndex(name, if_exists=True),) if or_replace and name else ()
     # What follows are options of the index, and how it is built.
     return AlterTable(table, (*drop, index))
@@ -1225,20 +1228,20 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
     else:
         tokens.accept_one("INDEX", "KEY")
     missing = _if_not_exists(tokens)
-    _index_type(tokens)
+    hashed = _index_type(tokens)
     if tokens.word != "(":
         own = tokens.name()
         # A foreign key is known by its constraint's name.
         name = own if word != "FOREIGN" or name is None else name
-    _index_type(tokens)
+    hashed |= _index_type(tokens)
     parts = _key_parts(tokens)
     if word == "FOREIGN":
         tokens.expect("REFERENCES")
         _references(tokens, ColumnSpec(""))
     else:
-        _index_options(tokens)
+        hashed |= _index_options(tokens)
     kind = word if word in ("PRIMARY", "UNIQUE", "FOREIGN") else "INDEX"
-    return IndexSpec(kind, "PRIMARY" if kind == "PRIMARY" else name, parts, missing)
+    return IndexSpec(kind, "PRIMARY" if kind == "PRIMARY" else name, parts, missing, hashed)
 
 
 def _is_vector_index(tokens: Tokens, at: int) -> bool:
@@ -1255,15 +1258,20 @@ _INDEX_KINDS: Final = frozenset(
 _CONSTRAINTS: Final = frozenset({"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
 
 
-def _index_type(tokens: Tokens) -> None:
+def _index_type(tokens: Tokens) -> bool:
+    """Step over USING; return whether it says HASH."""
+    hashed = False
     while tokens.word in ("USING", "TYPE") and tokens.ahead() in ("BTREE", "HASH", "RTREE"):
         tokens.advance()
-        tokens.advance()
+        hashed = tokens.advance().upper == "HASH"
+    return hashed
 
 
-def _index_options(tokens: Tokens) -> None:
-    """Step over what may follow the columns of an index."""
+def _index_options(tokens: Tokens) -> bool:
+    """Step over what may follow the columns of an index; return whether it says USING HASH."""
+    hashed = False
     while True:
+        hashed |= _index_type(tokens)
         if tokens.accept_one("USING", "TYPE", "COMMENT"):
             tokens.accept("=")
             tokens.advance()
@@ -1275,7 +1283,7 @@ def _index_options(tokens: Tokens) -> None:
             tokens.advance()
             tokens.skip_value()
         else:
-            return
+            return hashed
 
 
 def _key_parts(tokens: Tokens) -> tuple[tuple[str, int], ...]:

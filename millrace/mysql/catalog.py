@@ -250,14 +250,15 @@ class Definitions:
 class _Table:
     """A table of the list, and the columns of its primary key: position and prefix by name.
 
-    ``indexes`` are the others by their name: whether each is unique, and columns and prefixes by position.
+    ``indexes`` are the others by their name: whether each is unique, columns and prefixes by position, and
+    whether it is hashed.
     """
 
     kind: str
     engine: str | None
     collation: str | None
     key: dict[str, tuple[int, int]] = field(default_factory=dict)
-    indexes: dict[str, tuple[bool, dict[int, tuple[str, int]]]] = field(default_factory=dict)
+    indexes: dict[str, tuple[bool, dict[int, tuple[str, int]], bool]] = field(default_factory=dict)
     period: bool = False
     columns: int = 0
     size: int = 0
@@ -279,6 +280,10 @@ class _Reader:
         self._tables: dict[_TableName, _Table] = {}
 
     @property
+    def _is_mariadb(self) -> bool:
+        return self._connection.flavour is Flavour.MARIADB
+
+    @property
     def lists_columns_of_all(self) -> bool:
         """Whether there are columns of each table that was listed; of a damaged one there are none."""
         return all(table.columns for table in self._tables.values())
@@ -296,7 +301,9 @@ class _Reader:
                 if index == "PRIMARY":
                     known.key[column] = at, length
                 else:
-                    known.indexes.setdefault(index, (non_unique == "0", {}))[1][at] = column, length
+                    in_memory = (known.engine or "").upper() == "MEMORY"
+                    hashed = kind == "HASH" and not in_memory and self._is_mariadb
+                    known.indexes.setdefault(index, (non_unique == "0", {}, hashed))[1][at] = column, length
         if any(table.kind == _VERSIONED for table in self._tables.values()):
             names = map(_name_of, self._rows(_PERIODS, 2))
             with_period = {name for name in names if name in self._tables}
@@ -361,7 +368,7 @@ class _Reader:
             hidden="INVISIBLE" in extra,
             default=None
             if generated or "DEFAULT_GENERATED" in extra
-            else literal_default(preset, mariadb=self._connection.flavour is Flavour.MARIADB),
+            else literal_default(preset, mariadb=self._is_mariadb),
         )
 
     def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
@@ -424,8 +431,8 @@ def _definition(
         charset=charsets.get(table.collation or "") or _charset_in(table.collation),
         collation=table.collation,
         indexes=tuple(
-            IndexDefinition(index, unique, tuple(parts[at] for at in sorted(parts)))
-            for index, (unique, parts) in sorted(table.indexes.items())
+            IndexDefinition(index, unique, tuple(parts[at] for at in sorted(parts)), hashed)
+            for index, (unique, parts, hashed) in sorted(table.indexes.items())
         ),
     )
 
@@ -478,7 +485,7 @@ def enum_members(column_type: str) -> tuple[str, ...] | None:
     r"""Return the members of ``enum('a','b')`` or ``set(…)``; None for other types.
 
     Servers print a quote in a member doubled, and NUL, line feed, carriage return and the backslash after a
-    backslash.
+    backslash. MySQL 9 prints a member that is invalid in its character set as x'ff': then they are not known.
     """
     opening, _, rest = column_type.partition("(")
     if opening.lower() not in {"enum", "set"}:
@@ -490,6 +497,8 @@ def enum_members(column_type: str) -> tuple[str, ...] | None:
         if member is None:
             if character == ")":
                 break
+            if character == "x":
+                return None
             if character == "'":
                 member = []
         elif character == "\\":

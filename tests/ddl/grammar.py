@@ -364,7 +364,8 @@ class Grammar:
         )
         if kind.startswith(("PRIMARY", "UNIQUE")):
             constraint = self.maybe("CONSTRAINT " + self.maybe("con ", 0.5), 0.15)
-        return f"{constraint}{kind}{named} ({', '.join(parts)})"
+        using = self.maybe(self.any_of(" USING HASH", " USING BTREE"), 0.08)
+        return f"{constraint}{kind}{named} ({', '.join(parts)}){using}"
 
     def options(self) -> str:
         kind = self.chance.random()

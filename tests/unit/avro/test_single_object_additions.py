@@ -24,6 +24,7 @@ def test_a_definition_of_an_earlier_version_is_read() -> None:
         "054cfca615318b22",
         "fa762d51d6547ea9",
         "a80fbbc2f18b7a88",
+        "a165289c57cc3d11",
     ]
     definition = TableDefinition("d", "t", (ColumnDefinition(0, "a", "int"),))
     entry = CatalogEntry(1, "bin.000001", 4, definition, 1_700_000_000_000)

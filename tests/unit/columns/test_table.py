@@ -190,6 +190,68 @@ def test_hidden_columns_of_functional_indexes(
     assert [column.name for column in table.columns] == list(logged)
 
 
+LONG, LONGLONG = 3, 8
+HASH = "DB_ROW_HASH_1"
+
+
+def with_hashes(count: int, *names: str) -> TableDefinition:
+    """A table of MariaDB with so many hashed keys."""
+    columns = tuple(ColumnDefinition(at, name, "int(11)") for at, name in enumerate(names))
+    indexes = tuple(IndexDefinition(f"x{at}", True, (("a", 0),), hashed=True) for at in range(count))
+    return TableDefinition("shop", "orders", columns, indexes=indexes)
+
+
+def logged(types: tuple[int, ...], names: tuple[str, ...] = (), *, unsigned: bool = True) -> Map:
+    """The table map of integers as MariaDB writes it, with FULL metadata where there are names."""
+    if not names:
+        return Map(bytes(types))
+    texts = b"".join(bytes((len(name), *name.encode())) for name in names)
+    signs = int("".join(str(int(unsigned and one == LONGLONG)) for one in types).ljust(8, "0"), 2)
+    return Map(bytes(types), optional_metadata=bytes((1, 1, signs, 4, len(texts))) + texts)
+
+
+@pytest.mark.parametrize(
+    ("table_map", "definition", "hidden"),
+    [
+        (logged((LONG, LONG, LONGLONG), ("a", "b", HASH)), with_hashes(1, "a", "b"), {2}),
+        (logged((LONG, LONG, LONGLONG), ("a", "b", HASH)), None, {2}),
+        (logged((LONG, LONGLONG, LONGLONG), ("a", HASH, "DB_ROW_HASH_2")), with_hashes(2, "a"), {1, 2}),
+        (logged((LONG, LONGLONG, LONGLONG), ("a", HASH, "b")), None, set()),  # they are behind all others
+        (logged((LONG, LONG, LONGLONG), ("a", HASH, "DB_ROW_HASH_2")), with_hashes(1, "a", HASH), {2}),
+        (logged((LONG, LONGLONG), ("a", HASH), unsigned=False), None, set()),
+        (logged((LONG, LONGLONG)), with_hashes(1, "a"), {1}),
+        (logged((LONG, LONGLONG, LONGLONG)), with_hashes(2, "a"), {1, 2}),
+    ],
+)
+def test_hidden_columns_of_hashed_keys(
+    table_map: Map, definition: TableDefinition | None, hidden: set[int]
+) -> None:
+    """With FULL metadata their names tell them, without names the number of hashed keys."""
+    table = resolve_columns(table_map, definition, server_version="11.8.3-MariaDB")
+    assert table.of_indexes == hidden
+    assert table.schema_source == ("catalog" if table_map.optional_metadata == b"" else "table_map")
+    shown = [column for column in table.columns if column.ordinal not in hidden]
+    if definition is not None:
+        assert [column.name for column in shown] == [column.name for column in definition.columns]
+        assert all(column.sql_type == "int(11)" for column in shown)
+
+
+@pytest.mark.parametrize(
+    ("types", "definition", "version"),
+    [
+        ((LONG, LONGLONG), with_hashes(0, "a"), "11.8.3-MariaDB"),
+        ((LONG, LONGLONG, LONGLONG), with_hashes(1, "a"), "11.8.3-MariaDB"),
+        ((LONG, LONG), with_hashes(1, "a"), "11.8.3-MariaDB"),
+        ((LONG, LONGLONG), with_hashes(1, "a"), "9.7.4"),
+    ],
+)
+def test_columns_that_may_be_others_than_those_of_hashed_keys(
+    types: tuple[int, ...], definition: TableDefinition, version: str
+) -> None:
+    with pytest.raises(SchemaMismatchError, match="columns in the catalog, but"):
+        resolve_columns(logged(types), definition, server_version=version)
+
+
 def test_hidden_columns_without_names_are_refused() -> None:
     with pytest.raises(
         SchemaMismatchError, match=r"2 columns in the catalog, but 4 in the table map\. This MySQL"

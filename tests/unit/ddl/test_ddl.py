@@ -541,3 +541,60 @@ def test_like_a_table_that_may_be_temporary() -> None:
     tables.run(ENUM, SESSION)
     tables.run("CREATE TABLE u LIKE t", replace(SESSION, uses_temporary=True))
     assert isinstance(tables["d", "u"], Unknown)
+
+
+HASHED = """
+CREATE TABLE t (a TEXT, UNIQUE (a));                                              UNIQUE a a(0) HASHED
+CREATE TABLE t (a TEXT, UNIQUE (a(5)));                                           UNIQUE a a(5)
+CREATE TABLE t (a TEXT, UNIQUE (a(800)));                                         UNIQUE a a(800) HASHED
+CREATE TABLE t (a VARCHAR(768), UNIQUE (a));                                      UNIQUE a a(0)
+CREATE TABLE t (a VARCHAR(768), b INT, UNIQUE (a, b));                            UNIQUE a a(0) b(0) HASHED
+CREATE TABLE t (a VARCHAR(768) CHARSET latin1, b INT, UNIQUE (a, b));             UNIQUE a a(0) b(0)
+CREATE TABLE t (a VARCHAR(251), UNIQUE (a)) ENGINE=MyISAM;                        UNIQUE a a(0) HASHED
+CREATE TABLE t (a INT, UNIQUE (a) USING HASH);                                    UNIQUE a a(0) HASHED
+CREATE TABLE t (a INT, UNIQUE USING HASH (a)) ENGINE=MEMORY;                      UNIQUE a a(0)
+CREATE TABLE t (a INT, UNIQUE (a) USING HASH); ALTER TABLE t ADD b INT;           UNIQUE a a(0)
+CREATE TABLE t (a TEXT, UNIQUE (a)); ALTER TABLE t MODIFY a VARCHAR(10);          UNIQUE a a(0)
+CREATE TABLE t (a VARCHAR(10), UNIQUE (a)); ALTER TABLE t MODIFY a TEXT;          UNIQUE a a(0) HASHED
+CREATE TABLE t (a INT, UNIQUE (a)); ALTER TABLE t DROP a, ADD a VARCHAR(10);      UNIQUE a a(4)
+CREATE TABLE t (a DATETIME(3), UNIQUE (a)); ALTER TABLE t DROP a, ADD a TEXT;     UNIQUE a a(7)
+CREATE TABLE t (a DECIMAL(10,2), UNIQUE (a)); ALTER TABLE t DROP a, ADD a BLOB;   UNIQUE a a(5)
+CREATE TABLE t (a ENUM('x'), UNIQUE (a)); ALTER TABLE t DROP a, ADD a BLOB;       UNIQUE a a(0) HASHED
+CREATE TABLE t (a UUID, UNIQUE (a)); ALTER TABLE t DROP a, ADD a CHAR(20);        UNIQUE a a(16)
+CREATE TABLE t (a POINT NOT NULL, UNIQUE (a));                                    UNIQUE a a(25)
+CREATE TABLE t (a VARCHAR(9), UNIQUE (a(4))); ALTER TABLE t MODIFY a VARCHAR(2);  UNIQUE a a(0)
+"""
+
+
+@pytest.mark.parametrize("case", HASHED.strip().splitlines())
+def test_prefixes_and_hashes_of_unique_keys(case: str) -> None:
+    """As MariaDB 11.8.9 shows them."""
+    *statements, expected = case.split(";")
+    tables = Tables()
+    tables["d", ""] = TableDefinition("d", "", (), charset="utf8mb4")
+    for statement in statements:
+        tables.run(statement.strip(), Session("d", server=Server(mariadb=True, version=(11, 8, 9))))
+    assert tables.brief("t").endswith("; " + expected.strip())
+
+
+CONVERTED = [
+    ("ENUM('x', 'ä')", "utf8mb4", "latin1", "enum('x','Ã¤')"),
+    ("SET('a b', 'ж')", "utf8mb4", "gbk", "set('a b','卸')"),
+    ("ENUM('日')", "gbk", "latin1", "enum('ÈÕ')"),
+    ("ENUM('x', 'ä')", "utf8mb3", "utf8mb4", "enum('x','ä')"),
+    ("ENUM('ä')", "latin1", "utf8mb4", None),
+    ("ENUM('?')", "latin1", "ascii", None),
+    ("ENUM('x')", "latin1", "ucs2", None),
+]
+
+
+@pytest.mark.parametrize(("written", "before", "after", "expected"), CONVERTED)
+def test_members_that_get_another_character_set(
+    written: str, before: str, after: str, expected: str | None
+) -> None:
+    """Servers keep their bytes: MySQL 9.7.4 and MariaDB 11.8.9 have shown these."""
+    tables = Tables()
+    session = Session("d", server=Server(mariadb=True, version=(11, 8, 9)))
+    tables.run(f"CREATE TABLE t (a {written}) CHARSET {before}", session)
+    tables.run(f"ALTER TABLE t CONVERT TO CHARACTER SET {after}", session)
+    assert (f"; a {expected} {after}" if expected else "unknown: ") in tables.brief("t")

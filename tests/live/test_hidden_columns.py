@@ -1,13 +1,17 @@
-"""Tables with functional indexes, whose hidden columns MySQL 8.0.15 logs and shows in no catalogue."""
+"""Tables with columns that servers add, log, and show in no catalogue.
+
+MySQL 8.0.15 does so for functional indexes, MariaDB for unique keys that it keeps as hashes.
+"""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
-from millrace.local import Kafka, MySQL, Registry
+from millrace.local import Kafka, MariaDB, MySQL, Registry
 from tests.service_process import wait_for
 
 from .rows_world import SERVICES, RowsWorld, without_column_names
@@ -80,3 +84,59 @@ def test_a_table_that_waits_says_why(world: RowsWorld) -> None:
     for reason in reasons.values():
         assert "logs the hidden columns of functional indexes" in reason
         assert "set binlog_row_metadata=FULL, or drop these indexes" in reason
+
+
+HASHED = """
+CREATE TABLE texts (id INT PRIMARY KEY, t TEXT, v VARCHAR(1000) CHARSET utf8mb4, UNIQUE (t), UNIQUE (v));
+CREATE TABLE unkeyed (t TEXT NOT NULL, u INT UNSIGNED, UNIQUE (t, u));
+CREATE TABLE versioned (id INT PRIMARY KEY, b BLOB UNIQUE, u UUID) WITH SYSTEM VERSIONING;
+CREATE TABLE chosen (id INT PRIMARY KEY, n BIGINT UNSIGNED, UNIQUE (n) USING HASH);
+CREATE TABLE altered (id INT PRIMARY KEY, t VARCHAR(10), n BIGINT UNSIGNED, UNIQUE (t));
+ALTER TABLE altered MODIFY t TEXT, ADD o INT UNSIGNED;
+CREATE TABLE no_more LIKE texts;
+ALTER TABLE no_more MODIFY t VARCHAR(20), DROP INDEX v;
+"""
+HASHED_ROWS = """
+INSERT INTO texts VALUES (1, 'x', 'y'), (2, NULL, NULL), (3, 'z', 'z');
+UPDATE texts SET t = 'other' WHERE id = 1;
+DELETE FROM texts WHERE id = 2;
+INSERT INTO unkeyed VALUES ('x', 4000000000), ('y', NULL);
+UPDATE unkeyed SET u = 1 WHERE t = 'x';
+INSERT INTO versioned VALUES (1, x'ff', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11');
+INSERT INTO chosen VALUES (1, 18446744073709551615), (2, NULL);
+INSERT INTO altered VALUES (1, 'x', 18446744073709551615, 4000000000), (2, NULL, NULL, NULL);
+INSERT INTO no_more VALUES (1, 'x', 'y'), (2, NULL, NULL);
+"""
+HASHED_NAMES = {
+    "texts": {"id", "t", "v"},
+    "unkeyed": {"t", "u"},
+    "versioned": {"id", "b", "u"},
+    "chosen": {"id", "n"},
+    "altered": {"id", "t", "n", "o"},
+    "no_more": {"id", "t", "v"},
+}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["FULL", "NO_LOG"])
+def test_hashes_of_unique_keys_are_in_no_row(
+    kafka: Kafka, registry: Registry, mariadb: MariaDB, source_name: str, tmp_path: Path, *, named: bool
+) -> None:
+    """In rows of tables that the history followed, and of others that the catalogue has shown."""
+    with RowsWorld(kafka, registry, mariadb, source_name, tmp_path).with_database() as world:
+        before = "".join(line.replace("TABLE ", "TABLE read_") + ";" for line in HASHED.split(";")[:4])
+        with nullcontext() if named else without_column_names(mariadb):
+            run(world, before.replace("\n", ""))
+            with world.service("run"):
+                world.wait_for_start()
+                run(world, HASHED, HASHED_ROWS, "INSERT INTO read_texts VALUES (1, 'x', 'y')")
+                run(world, "INSERT INTO read_chosen VALUES (1, 7)")
+                names = HASHED_NAMES | {"read_texts": {"id", "t", "v"}, "read_chosen": {"id", "n"}}
+                for table in names:
+                    world.wait_for_row(table)
+                wait_for(lambda: not differences(world), None, lambda: str(differences(world)))
+        for table, columns in names.items():
+            for row in world.rows(table):
+                for image in (row["before"], row["after"]):
+                    assert image is None or image.keys() - {"row_start", "row_end"} == columns
+                assert not row["before_missing"]
+                assert not row["after_missing"]
