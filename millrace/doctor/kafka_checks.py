@@ -272,7 +272,8 @@ def compression(cluster: Cluster) -> Iterator[Outcome]:
     names = [
         topic.name
         for _, topic in cluster.kinds()
-        if topic.config.get("compression.type", "producer") not in {"producer", cluster.compression}
+        if topic.config.get("compression.type", "producer")
+        not in {"producer", "uncompressed", cluster.compression}
     ]
     if names:
         yield warning(

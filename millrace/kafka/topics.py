@@ -79,7 +79,8 @@ class TopicSpec:
             "message.timestamp.before.max.ms": _ANY_TIME,
             "message.timestamp.after.max.ms": _ANY_TIME,
             "max.message.bytes": str(self.max_message_bytes),
-            "compression.type": "producer",
+            # Kafka itself unpacks what others send, and refuses what unpacks to more than max.message.bytes.
+            "compression.type": "uncompressed" if self.written_by_others else "producer",
         }
         if self.segment_bytes is not None:
             config |= {"segment.bytes": str(self.segment_bytes), "min.cleanable.dirty.ratio": "0.1"}

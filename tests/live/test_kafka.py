@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -505,6 +505,26 @@ def test_topics_are_created_once_and_never_altered(
     assert config["retention.ms"].value == "86400000"
     assert config["cleanup.policy"].value == "delete"
     assert config["message.timestamp.after.max.ms"].value == str(2**63 - 1)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_others_send_unpacks_to_no_more_than_a_batch(
+    settings: KafkaSettings, admin: AdminClient, source_name: str, codec: str
+) -> None:
+    """Kafka refuses what would, so that it costs no reader anything."""
+    topic = Topics(source_name).signals
+    ensure_topics(admin, TopicsSettings(), {topic: "signals"})
+    config = {"bootstrap.servers": settings.bootstrap_servers, "compression.type": codec}
+    producer = Producer(config | {"message.max.bytes": 100_000_000})
+    answers: list[KafkaError | None] = []
+    for value in (bytes(20_000_000), b"{}"):
+        producer.produce(topic, value, on_delivery=lambda error, _: answers.append(error))
+        assert producer.flush(60) == 0
+    refused, taken = answers
+    assert taken is None
+    assert refused is not None
+    assert refused.code() in {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD}
+    assert [message.value() for message in read_topic(settings, topic)] == [b"{}"]
 
 
 def test_a_topic_that_breaks_a_promise_is_refused_by_name(admin: AdminClient, source_name: str) -> None:

@@ -471,6 +471,7 @@ CLUSTERS = [
             "warning: brokers compress again…lz4: shop.raw → …compression.type=producer,… [shop.raw]",
         ),
         (cluster(topics=topic(compression_type="lz4")),),
+        (cluster(topics=topic(compression_type="uncompressed")),),
     ),
     *of(
         kafka_checks.automatic_topics,
