@@ -151,6 +151,9 @@ class GtidText:
         flags2 = event.flags2
         extra = event.flags_extra
         self.two_phase_alter = extra & _TWO_PHASE_ALTER
+        if self._page.options.short_form:
+            self._begin_of_gtid(event)
+            return
         title = b"GTID %b" % event.gtid(header.server_id).encode()
         if event.commit_id is not None:
             title += b" cid=%d" % event.commit_id

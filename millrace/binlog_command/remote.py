@@ -99,14 +99,15 @@ def _place(options: Options, *, host_is_set: bool) -> dict[str, Any]:
 
 
 def _tls(options: Options, note: Callable[[str], None]) -> dict[str, Any]:
-    """Return how TLS is used, by the rules of the programs."""
+    """Return how TLS is used; of what the programs do not do alike, what is verified more."""
     mode = None if options.ssl_mode is None else SslMode(options.ssl_mode.upper())
     if mode is None and options.ssl is False:
         mode = SslMode.DISABLED
     elif mode is None and options.ssl_verify_server_cert:
         mode = SslMode.VERIFY_IDENTITY
     elif mode is None and options.ssl_ca is not None:
-        mode = SslMode.REQUIRED if options.ssl_verify_server_cert is False else SslMode.VERIFY_CA
+        # Of the programs MariaDB's verifies the host as well, MySQL's the authority alone.
+        mode = SslMode.REQUIRED if options.ssl_verify_server_cert is False else SslMode.VERIFY_IDENTITY
     elif mode is None and options.ssl:
         mode = SslMode.REQUIRED
     ca = options.ssl_ca

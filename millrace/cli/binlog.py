@@ -295,7 +295,7 @@ class Input(Protocol):
     _SERVER,
     "--ssl-mode",
     type=click.Choice([mode.value for mode in SslMode], case_sensitive=False),
-    help="How TLS is used. [VERIFY_CA with --ssl-ca, else PREFERRED]",
+    help="How TLS is used. [VERIFY_IDENTITY with --ssl-ca, else PREFERRED]",
 )
 @option(_SERVER, "--ssl/--skip-ssl", default=None, help="--ssl-mode=REQUIRED, or DISABLED.")
 @option(_SERVER, "--ssl-ca", metavar="FILE", help="The CA certificates that sign the server's.")

@@ -1,6 +1,7 @@
 """The command lines of mysqlbinlog and mariadb-binlog: all their options, and the forms that they have."""
 
 import csv
+import getpass
 import runpy
 import shutil
 import subprocess
@@ -19,9 +20,12 @@ from millrace.binlog.columns.metadata import (
 )
 from millrace.binlog.events import MariadbGtidEvent, MariadbGtidFlag, StopEvent, TableMapEvent
 from millrace.binlog_command.options import Options
+from millrace.binlog_command.remote import server_address
 from millrace.binlog_command.text import TextOptions
 from millrace.binlog_command.tool_options import ASK, TOOL_OPTIONS, ToolOption, Tools, tool_arguments
 from millrace.cli.binlog import binlog
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 
 from .made_logs import MadeLog, text_of
 from .test_command import MYSQL, run
@@ -273,6 +277,75 @@ def test_the_metadata_of_a_table_map_is_written_as_by_the_programs() -> None:
             "#         `d` DATETIME)",
             "# Primary Key(v(5), we`ird\\nname)",
         ]
+
+
+def test_the_short_form_of_mariadb_has_no_gtids(domains: Path) -> None:
+    """As of mariadb-binlog 11.8: the server that loads it assigns its own."""
+    text = run("--short-form", str(domains)).stdout
+    assert text.count("START TRANSACTION") == 5
+    assert "gtid_" not in text
+
+
+PLACES = ("host", "port", "unix_socket", "user", "password", "ssl_mode", "ssl_ca")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("-hdb1 -P3307 -uu -px", ("db1", 3307, None, "u", "x", "PREFERRED", None)),
+        ("-hdb1 -uu --ssl-mode=verify_ca --ssl-ca=CA", ("db1", 3306, None, "u", "", "VERIFY_CA", "CA")),
+        ("-hdb1 -uu --ssl-ca=CA", ("db1", 3306, None, "u", "", "VERIFY_IDENTITY", "CA")),
+        ("-hdb1 -uu --ssl-mode=REQUIRED --ssl-ca=CA", ("db1", 3306, None, "u", "", "REQUIRED", None)),
+        (
+            "-hdb1 -uu --ssl-ca=CA --skip-ssl-verify-server-cert",
+            ("db1", 3306, None, "u", "", "REQUIRED", None),
+        ),
+        ("-hdb1 -uu --skip-ssl", ("db1", 3306, None, "u", "", "DISABLED", None)),
+        ("-hdb1 -uu --ssl", ("db1", 3306, None, "u", "", "REQUIRED", None)),
+        ("-S/run/my.sock -uu", ("localhost", 3306, "/run/my.sock", "u", "", "PREFERRED", None)),
+        ("--protocol=tcp -uu", ("localhost", 3306, None, "u", "", "PREFERRED", None)),
+        ("--protocol=tcp -uu -P0", ("localhost", 3306, None, "u", "", "PREFERRED", None)),
+    ],
+)
+def test_where_a_server_is(
+    given: str, expected: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.touch()
+    found = []
+
+    def take(options: Options, name: str, note: object) -> None:
+        found.append(server_address(options, name, lambda _message: None))
+        raise UserError("stop", ExitCode.SETTINGS)
+
+    monkeypatch.setattr("millrace.cli.binlog.server_address", take)
+    for name in ("MILLRACE_CONFIG", "MYSQL_PWD", "MYSQL_TCP_PORT", "MYSQL_UNIX_PORT", "MARIADB_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    outcome = run("--no-defaults", "-R", *given.replace("=CA", f"={ca}").split(), "bin.000001")
+    assert outcome.stderr == "error: stop\n"
+    (address,) = found
+    assert address.log_file == "bin.000001"
+    values = tuple(getattr(address.mysql, name) for name in PLACES)
+    assert values == tuple(ca if value == "CA" else value for value in expected)
+
+
+def test_settings_and_variables_fill_what_the_options_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_MYSQL_HOST", "db7:3309")
+    monkeypatch.setenv("MYSQL_PWD", "secret")
+    found = []
+
+    def take(options: Options, name: str, note: object) -> None:
+        found.append(server_address(options, name, lambda _message: None).mysql)
+        raise UserError("stop", ExitCode.SETTINGS)
+
+    monkeypatch.setattr("millrace.cli.binlog.server_address", take)
+    run("--no-defaults", "-R", "bin.000001")
+    monkeypatch.setenv("MILLRACE_MYSQL_USER", "repl")
+    monkeypatch.setenv("MILLRACE_MYSQL_PASSWORD", "ours")
+    run("--no-defaults", "--read-from-remote-source=BINLOG-DUMP-GTIDS", "bin.000001")
+    first, second = found
+    assert (first.host, first.port, first.user, first.password) == ("db7", 3309, getpass.getuser(), "secret")
+    assert (second.host, second.user, second.password) == ("db7", "repl", "ours")
 
 
 def test_every_option_of_the_command_has_a_place_in_its_options() -> None:
