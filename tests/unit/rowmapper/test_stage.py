@@ -275,7 +275,7 @@ def test_dead_letters_hold_the_event_whole():
     result = world(made, catalog=[definition("a", "id", "note", "more")])
     pieces = result.records("t.deadletter")
     assert [headers for _, _, headers in pieces] == [
-        [("chunk", b"%d/%d" % (i, len(pieces)))] for i in range(len(pieces))
+        [("chunk", b"%d/%d" % (i, len(pieces))), ("table", b"shop.a")] for i in range(len(pieces))
     ]
     whole = b"".join(value for _, value, _ in pieces)
     rows = next(record.value for record in made.topic.records if is_rows(record, b"a"))
@@ -507,7 +507,8 @@ def whole_dead_letters(made_world):
     """Dead letters as (key, value), their chunks joined."""
     joiner, found = ChunkJoiner(), []
     for number, (key, value, headers) in enumerate(made_world.records("t.deadletter")):
-        whole = value if headers is None else joiner.feed(key, dict(headers)["chunk"], value, number)
+        chunk = dict(headers or ()).get("chunk")
+        whole = value if chunk is None else joiner.feed(key, chunk, value, number)
         if whole is not None:
             found.append((key, deserialize(made_world.registry, whole)))
     return found
