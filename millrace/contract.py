@@ -118,6 +118,10 @@ RUN: Final = "run"
 """What carries a source in place of all of them, in one process."""
 
 
+PAUSE: Final = "pause"
+"""Under which name ``{source}.state`` says that a source is paused."""
+
+
 def transactional_id(service: str, source: str) -> str:
     """Name the Kafka producer of a service for a source: there is only ever one with that name."""
     return f"millrace-{service}-{source}"

@@ -171,8 +171,8 @@ def show(*, offset: int, form: str) -> None:
 def redrive_tables(*, tables: tuple[str, ...]) -> None:
     """Redrive quarantined tables: their dead letters are mapped in order, then the quarantine ends.
 
-    Without a name it does so for all of them but those that were paused. It takes over from the row mapper:
-    stop that before, or let it be started again after. It needs the row mapper's own settings. If it is
+    Without a name it does so for all of them but those that were paused. It takes over from the row mapper,
+    which waits. It needs the row mapper's own settings. If it is
     interrupted, start it again.
     """
     configure_logging("ERROR")

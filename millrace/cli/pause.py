@@ -9,11 +9,13 @@ from millrace.cli.frame import check_topics, command_settings, errors_in_words, 
 from millrace.cli.schema import NOW
 from millrace.ddl import MISSING
 from millrace.kafka.client import connect
-from millrace.kafka.pause import pause_source, paused_since, resume_source
+from millrace.kafka.pause import pause_of, pause_source, resume_source
 from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.text import printable
 from millrace.verify.history import read_schema_history
@@ -34,17 +36,21 @@ def _settings() -> RowMapperSettings:
 def pause(*, tables: tuple[str, ...]) -> None:
     """Hold a source, or the rows of tables, until 'millrace resume'.
 
-    Without a name it takes over from all services of the source: those that run end with code 6, and wait
-    when they are started again. The rows of tables wait in the dead letter topic; for that it takes over from
-    the row mapper alone. Both last over restarts. A table may be paused before it exists. It needs the row
-    mapper's own settings.
+    Without a name it takes over from all services of the source, which wait and are not ready; so do those
+    that are started. The rows of tables wait in the dead letter topic; for that it takes over from the row
+    mapper alone. Both last over restarts. A table may be paused before it exists. It needs the row mapper's
+    own settings.
     """
     configure_logging("ERROR")
     with errors_in_words():
         settings = _settings()
         if not tables:
+            before = pause_of(settings, connect(settings.kafka))
+            if before is not None:
+                click.echo(f"{settings.source}: was paused already, by {before.owner}")
+                return
             pause_source(settings)
-            click.echo(f"{settings.source}: paused; services that still run end with code 6")
+            click.echo(f"{settings.source}: paused; its services wait until 'millrace resume'")
             return
         history = read_schema_history(settings.kafka, settings.names)
         tables = tuple(map(history.spelled, tables))
@@ -91,8 +97,8 @@ def resume(*, tables: tuple[str, ...]) -> None:
         settings = _settings()
         if tables:
             redrive_in_words(settings, tables)
-        elif paused_since(settings, connect(settings.kafka)) is None:
-            click.echo(f"{settings.source} is not paused")
+        elif pause_of(settings, connect(settings.kafka)) is None:
+            raise UserError(f"{settings.source} is not paused", ExitCode.SETTINGS)
         else:
             resume_source(settings)
             click.echo(f"{settings.source}: resumed")

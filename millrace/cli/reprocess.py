@@ -48,8 +48,8 @@ def reprocess(*, yes: bool) -> None:
 
     All records of {source}.events, .transactions, .ddl, .deadletter and of the row topics are deleted, and
     both services begin at the head of {source}.raw, which must be whole. Consumers get all changes once more.
-    The reader may run. The other two are fenced: one that runs ends with code 6 when it next writes, and is
-    to be started again. What they read by MILLRACE_INPUT_SOURCE, the topics of another source, stays.
+    The reader may run. The other two are fenced: one that runs waits for the end of this.
+    What they read by MILLRACE_INPUT_SOURCE, the topics of another source, stays.
     """
     configure_logging("CRITICAL")  # who is fenced is said in the error
     with errors_in_words():
@@ -75,16 +75,14 @@ def reprocess(*, yes: bool) -> None:
         )
         if not yes:
             click.confirm(f"Delete them, to be written again from {topics.raw}?", abort=True)
-        click.echo(
-            "taking over from decoder and row mapper: one that runs ends with code 6 when it next writes"
-        )
+        click.echo("taking over from decoder and row mapper: one that runs waits")
         try:
             _begin_again(settings, admin, topics, written)
         except FencedError as error:
             raise UserError(
                 f"{error.message}. Run 'millrace reprocess' again before that one", ExitCode.FENCED
             ) from error
-        click.echo(f"done; decoder and row mapper, when they are started, take {len(raw)} raw records again")
+        click.echo(f"done; decoder and row mapper take {len(raw)} raw records again")
 
 
 def _check_origin(settings: ServiceSettings, admin: AdminClient) -> None:
@@ -106,10 +104,10 @@ def _begin_again(
     settings: ServiceSettings, admin: AdminClient, topics: Topics, written: dict[str, int]
 ) -> None:
     """Delete what both services have written, and write the states with which they begin again."""
-    kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})  # whoever takes over is not waited for
+    kafka, role = settings.kafka, "reprocess"
     with (
-        TransactionalProducer(kafka, settings.source, "decoder") as decoder,
-        TransactionalProducer(kafka, settings.source, "rowmapper") as rowmapper,
+        TransactionalProducer(kafka, settings.source, "decoder", role=role) as decoder,
+        TransactionalProducer(kafka, settings.source, "rowmapper", role=role) as rowmapper,
     ):
         decoder.open()
         rowmapper.open()

@@ -113,7 +113,7 @@ def rebuild(*, script: Path | None, at: str | None, yes: bool) -> None:
     """Make the schema history again, of the catalogue and of each DDL statement in the events topic.
 
     For one that a version has written that did not understand a statement, or took it wrong. The row mapper
-    is fenced: one that runs ends with code 6. Rows that are published stay as they are; those that wait in
+    is fenced: one that runs waits. Rows that are published stay as they are; those that wait in
     the dead letter topic are mapped with the new history by 'millrace deadletter redrive'.
 
     Where logs are read from files there is no catalogue: --definitions gives what the log does not tell, such
@@ -128,11 +128,12 @@ def rebuild(*, script: Path | None, at: str | None, yes: bool) -> None:
         topics = settings.names
         check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
         given = {} if script is None else read_definitions(script)
-        click.echo("taking over from the row mapper: one that runs ends with code 6")
-        kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
+        click.echo("taking over from the row mapper: one that runs waits")
         with (
             open_schemas(settings.kafka, settings.registry, settings.source) as registry,
-            TransactionalProducer(kafka, settings.source, "rowmapper") as producer,
+            TransactionalProducer(
+                settings.kafka, settings.source, "rowmapper", role="schema rebuild"
+            ) as producer,
         ):
             (stored,) = producer.open()
             value = None if stored is None else stored.value
@@ -141,13 +142,17 @@ def rebuild(*, script: Path | None, at: str | None, yes: bool) -> None:
                 raise UserError(
                     f"the row mapper of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS
                 )
-            found = history.corrections(settings, registry, state.input_offset, click.echo, given, at=place)
-            click.echo(printable("\n".join(_summary(found)), lines=True))
-            if found:
-                if not yes:
+            producer.commit(value)
+            with producer.signing():
+                found = history.corrections(
+                    settings, registry, state.input_offset, click.echo, given, at=place
+                )
+                click.echo(printable("\n".join(_summary(found)), lines=True))
+                if found and not yes:
                     click.confirm(f"Write these {len(found):,} definitions?", abort=True)
+            if found:
                 history.write(settings, producer, state, [each.version for each in found])
-        click.echo("done; start the row mapper, and redrive what waits with 'millrace deadletter redrive'")
+        click.echo("done; the row mapper continues. Redrive what waits with 'millrace deadletter redrive'")
 
 
 def _summary(found: Sequence[Correction]) -> Iterator[str]:

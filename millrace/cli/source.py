@@ -58,8 +58,7 @@ def reset(*, name: str, to: str, yes: bool) -> None:
     """Have the reader of a source start at another place the next time, in a new epoch.
 
     What lies between the place where it stands and the new one is left out, or read a second time. Settings
-    are the reader's own. It need not run; one that does is fenced: it ends with code 6 when it next writes,
-    and is to be started again.
+    are the reader's own. It need not run; one that does is fenced, and continues at the new place.
     """
     configure_logging("CRITICAL")  # who is fenced is said in the error
     with errors_in_words():
@@ -85,7 +84,7 @@ def reset(*, name: str, to: str, yes: bool) -> None:
             raise UserError(
                 f"{error.message}. Run this again, before a reader is started", ExitCode.FENCED
             ) from error
-        _say("done; a reader that runs ends with code 6 when it next writes. Start it again")
+        _say("done; a reader that runs continues there")
 
 
 def _check(settings: ReaderSettings, to: str) -> None:
@@ -137,7 +136,9 @@ def _write(settings: ReaderSettings, topics: Topics, to: str) -> None:
     """Fence the reader, and write into the state that it has by then where to start."""
     at_once = Event()
     at_once.set()
-    with TransactionalProducer(settings.kafka, settings.source, "reader", stop=at_once) as producer:
+    with TransactionalProducer(
+        settings.kafka, settings.source, "reader", stop=at_once, role="source reset"
+    ) as producer:
         (stored,) = producer.open()
         state = stored_state(ReaderState, None if stored is None else stored.value, topics.state)
         state = _state_of_none(settings) if state is None else state

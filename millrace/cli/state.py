@@ -77,7 +77,7 @@ def rebuild(*, service: str, yes: bool) -> None:
     """Make the state of a service of what its topics hold.
 
     For a state that was lost with its topic, or that speaks of records that the topics no longer hold. The
-    service is fenced: one that runs ends with code 6. The state says then that all is done that the topics
+    service is fenced: one that runs waits. The state says then that all is done that the topics
     hold, and of nothing more, so that nothing is written twice.
     """
     configure_logging("CRITICAL")
@@ -89,15 +89,18 @@ def rebuild(*, service: str, yes: bool) -> None:
         check_topics(settings, ours.input or ours.own)
         admin = connect(settings.kafka)
         ensure_topics(admin, settings.topics, {**ours.kinds, topics.state: "state"}, captured=ours.captured)
-        click.echo(f"taking over from the {service}: one that runs ends with code 6")
-        kafka = settings.kafka.model_copy(update={"fenced_wait_s": 0})
-        with TransactionalProducer(kafka, settings.source, service) as producer:
+        click.echo(f"taking over from the {service}: one that runs waits")
+        with TransactionalProducer(
+            settings.kafka, settings.source, service, role="state rebuild"
+        ) as producer:
             (stored,) = producer.open()
             value = None if stored is None else stored.value
-            rebuilt = module.rebuild(settings, producer, click.echo)
-            _say(rebuilt, value)
-            if not yes:
-                click.confirm("Write this state?", abort=True)
+            producer.commit(value)
+            with producer.signing():
+                rebuilt = module.rebuild(settings, producer, click.echo)
+                _say(rebuilt, value)
+                if not yes:
+                    click.confirm("Write this state?", abort=True)
             rebuilt.write_missing(value)
             guard = ContinuityGuard(settings.kafka, admin, topics, service)
             input_end = 0 if isinstance(rebuilt.state, ReaderState) else rebuilt.state.input_end

@@ -15,7 +15,7 @@ from millrace import kernel
 from millrace.avro.registry import RegistryError, SchemaLostError, SchemaRegistry
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
-from millrace.contract import Topics
+from millrace.contract import PAUSE, Topics
 from millrace.dead_letters import lost_in_words, lost_tables
 from millrace.doctor import (
     access_checks,
@@ -243,6 +243,13 @@ def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
     """Say what the states of the services tell of the source."""
     place = f"source {names.source}"
     try:
+        pause = read_state(kafka, names.source, PAUSE, undecided=False)
+        if pause is not None and pause.value is not None:
+            yield Finding(
+                place,
+                "pause",
+                warning(f"paused, by {pause.owner}: no service works", "'millrace resume' resumes it"),
+            )
         found = list(shortfalls(kafka, names))
     except (BrokerError, SingleObjectError) as failure:
         reason = failure.message if isinstance(failure, BrokerError) else failure

@@ -36,8 +36,10 @@ class BrokerError(UserError):
 class FencedError(UserError):
     """Another process has the same transactional.id: it took over, this one may no longer write."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, by_service: bool = False) -> None:
         super().__init__(message, ExitCode.FENCED)
+        self.by_service = by_service
+        """Whether it is known to be a service, which goes on, and not a command."""
 
 
 class InputLostError(UserError):

@@ -392,6 +392,12 @@ class Committer(Generic[S]):
             self.commit(wait=stopping)
         if stopping:
             raise StopRequestedError
+        self.sign()
+
+    def sign(self) -> None:
+        """Give a sign of life, where it is due; raises :class:`FencedError` where another has taken over."""
+        with self.explained():
+            self._producer.sign()
 
     def explain(self) -> None:
         """Say why Kafka refuses, where a topic is the reason.
@@ -415,6 +421,7 @@ class Committer(Generic[S]):
             _LOG.warning("waiting for Kafka", reason=error.message)
         else:
             self._health.note_kafka(answers=True)
+        self.sign()
         for committer in self._together:
             committer._guard.look()
 

@@ -1,70 +1,174 @@
-"""Pauses a source: its services end, and wait at their next start until it is resumed.
+"""When a service works: not while its source is paused, nor while a command is at work in its place.
 
-The record ``pause`` in ``{source}.state`` says so. It is written by a process that takes over from all
-services of the source, in a Kafka transaction that leaves their states as they are.
+The record ``pause`` in ``{source}.state`` says that a source is paused. It is written by a process that takes
+over from all services of the source, in a transaction with the ids of ``millrace run``; their states stay as
+they are. A service that a pause or a command has fenced waits, without taking its ids, until the pause or the
+command has ended, and takes its place again by itself.
 """
 
-import threading
-from typing import Final
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from millrace.contract import RUN, SERVICES, Topics
+from millrace.contract import PAUSE, RUN, SERVICES, Topics
 from millrace.kafka.client import AdminClient
+from millrace.kafka.errors import BrokerError, FencedError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import last_records, state_key
+from millrace.kafka.state import StoredState, newest_offset, read_state
 from millrace.kafka.topics import topic_ids
 from millrace.runtime.errors import StopRequestedError
-from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
+from millrace.runtime.service import Service
 from millrace.runtime.settings import ServiceSettings
 
 _LOG = get_logger(__name__)
-_KEY: Final = b"pause"
-_LOOK_S: Final = 5.0
+_LOOK_S: Final = 1.0
+_ANNOUNCE_S: Final = 10.0
+"""How long whoever has fenced a service has to say who it is: a command that was killed never does."""
+
+_ATTEMPTS: Final = 5
 
 
 def pause_source(settings: ServiceSettings) -> None:
-    """Take over from all services of a source, so that they end, and have them wait when they start again.
+    """Take over from all services of a source, so that none writes any more, and have them wait.
 
-    So does a snapshot that is being taken.
+    So does a snapshot that is being taken. A service that takes over at the same moment, and has not seen the
+    pause, is fenced again.
     """
-    _write(settings, b"paused")
-    with TransactionalProducer(settings.kafka, settings.source, "snapshot") as producer:
-        (state,) = producer.open()
-        if state is not None:
-            producer.commit(state.value)
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            _fence_snapshot(settings)
+            with TransactionalProducer(
+                settings.kafka, settings.source, RUN, role=PAUSE, writes_state_of=PAUSE
+            ) as producer:
+                producer.open()
+                producer.commit(b"paused")
+        except FencedError:
+            if not left:
+                raise
+        else:
+            break
+    _fence_snapshot(settings)
+
+
+def _fence_snapshot(settings: ServiceSettings) -> None:
+    with TransactionalProducer(settings.kafka, settings.source, "snapshot", role=PAUSE) as producer:
+        producer.open()
 
 
 def resume_source(settings: ServiceSettings) -> None:
-    """Let the services of a source continue."""
-    _write(settings, None)
+    """Let the services of a source continue. None is fenced."""
+    with TransactionalProducer(settings.kafka, settings.source, PAUSE) as producer:
+        producer.open()
+        producer.commit(None)
 
 
-def _write(settings: ServiceSettings, value: bytes | None) -> None:
-    with TransactionalProducer(settings.kafka, settings.source, RUN) as producer:
-        states = [None if stored is None else stored.value for stored in producer.open()]
-        first, *others = zip(map(state_key, SERVICES), states, strict=True)
-        producer.commit(first[1], others=[*others, (_KEY, value)])
-
-
-def paused_since(settings: ServiceSettings, admin: AdminClient) -> int | None:
-    """Say since when a source is paused, in milliseconds since 1970; None where it is not."""
+def pause_of(settings: ServiceSettings, admin: AdminClient) -> StoredState | None:
+    """Return the record that says that a source is paused, since when and by whom; None where it is not."""
     topic = Topics(settings.source).state
     if topic not in topic_ids(admin, [topic]):
         return None
-    found = last_records(settings.kafka, {topic: 1}, lambda record: record.key == _KEY, undecided=False)
-    record = found.get((topic, 0))
-    return None if record is None or record.value is None else record.timestamp_ms
+    found = read_state(settings.kafka, settings.source, PAUSE, undecided=False)
+    return None if found is None or found.value is None else found
 
 
-def wait_while_paused(
-    settings: ServiceSettings, admin: AdminClient, health: Health, stop: threading.Event
-) -> None:
-    """Wait until a source is not paused; raises :class:`StopRequestedError` where the process is to stop."""
-    told = False
-    while paused_since(settings, admin) is not None:
-        if not told:
-            _LOG.warning("the source is paused: 'millrace resume' resumes it")
-            told = True
-        health.beat()
-        if stop.wait(_LOOK_S):
-            raise StopRequestedError
+def in_its_place(service: Service[Any], admin: AdminClient, work: Callable[[], None]) -> None:
+    """Do the work of a service whenever it is its turn, until it ends.
+
+    Raises :class:`FencedError` where another process of the service has taken over, once that has had nothing
+    to do for ``fenced_wait_s``: whoever supervises this process will start it again.
+    """
+    settings, stop, health = service.settings, service.stop, service.health
+    turn = _Turn(settings, admin, SERVICES if service.name == RUN else (service.name,))
+    while True:
+        told = ""
+        while reason := turn.reason():
+            if reason != told:
+                service.log.warning("waiting", reason=reason)
+                told = reason
+            health.beat()
+            if stop.wait(_LOOK_S):
+                raise StopRequestedError
+        try:
+            work()
+        except FencedError as error:
+            health.set_ready(False)
+            service.log.warning("fenced", reason=error.message)
+            if stop.is_set() or turn.is_lost(service, known=error.by_service):
+                raise
+        else:
+            return
+
+
+class _Turn:
+    """Tells for what a service waits."""
+
+    def __init__(self, settings: ServiceSettings, admin: AdminClient, states: Sequence[str]) -> None:
+        self._settings = settings
+        self._admin = admin
+        self._names = states
+        self._topic = Topics(settings.source).state
+        self._end = -1
+        self._pause: StoredState | None = None
+        self._states: list[StoredState] = []
+
+    def reason(self) -> str:
+        """Say for what it waits; nothing where it is its turn."""
+        try:
+            self._look()
+        except BrokerError as error:
+            _LOG.warning("waiting for Kafka", reason=error.message)
+        if self._pause is not None:
+            return f"the source is paused, by {self._pause.owner}: 'millrace resume' resumes it"
+        for state in self._states:
+            if state.by.is_command and not state.by.ended and not state.is_silent:
+                return f"{state.owner} is at work in its place"
+        return ""
+
+    def _look(self) -> None:
+        if self._end < 0 and self._topic not in topic_ids(self._admin, [self._topic]):
+            return
+        settings = self._settings
+        end = newest_offset(settings.kafka, self._topic)
+        if end != self._end:
+            found = [
+                read_state(settings.kafka, settings.source, name, undecided=False)
+                for name in (PAUSE, *self._names)
+            ]
+            pause, *states = found
+            self._pause = pause if pause is not None and pause.value is not None else None
+            self._states = [state for state in states if state is not None]
+            self._end = end
+
+    def is_lost(self, service: Service[Any], *, known: bool) -> bool:
+        """Whether another service has the place, once that has had nothing to do for ``fenced_wait_s``.
+
+        Whoever does not say who it is was killed before it could: nobody has the place.
+        """
+        seen, began = [(-1, b"")], time.monotonic()
+        first: list[int] | None = None
+        while not service.stop.is_set():
+            service.health.beat()
+            if not known and self.reason():
+                return False
+            offsets = [state.offset for state in self._states]
+            if first is None:
+                first = offsets
+            known = known or offsets != first
+            if known:
+                values = [(0, state.value or b"") for state in self._stored()]
+                if values != seen:
+                    seen, began = values, time.monotonic()
+                if time.monotonic() - began >= self._settings.kafka.fenced_wait_s:
+                    return True
+            elif time.monotonic() - began >= _ANNOUNCE_S:
+                return False
+            service.stop.wait(min(_LOOK_S, self._settings.kafka.fenced_wait_s) if known else 0.2)
+        return True
+
+    def _stored(self) -> list[StoredState]:
+        try:
+            self._look()
+        except BrokerError as error:
+            _LOG.warning("state cannot be read", reason=error.message)
+        return self._states

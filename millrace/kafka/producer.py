@@ -21,7 +21,7 @@ because it was open for too long (``transaction.timeout.ms``) from one that anot
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,15 +29,15 @@ from typing import Final, Self
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
-from millrace.contract import RUN, SERVICES, Topics, transactional_id
+from millrace.contract import PAUSE, RUN, SERVICES, Topics, transactional_id
 from millrace.kafka import client
 from millrace.kafka.client import TRANSACTION_TIMEOUT_S, producer_config
 from millrace.kafka.errors import BrokerError, FencedError, is_fenced, is_passing, translated
 from millrace.kafka.messages import open_producer
 from millrace.kafka.read import latest_offsets
-from millrace.kafka.state import HEADER_OWNER, StoredState, process_name, read_state, state_key
+from millrace.kafka.state import SIGN_S, Owner, StoredState, process_name, read_state, state_key
 from millrace.kafka.topics import topic_ids
-from millrace.runtime.errors import StopRequestedError
+from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Output, OutputRecord, Target
@@ -112,9 +112,9 @@ def _ends_of(admin: client.AdminClient, topics: Iterable[str]) -> dict[str, int]
 class TransactionalProducer:
     """The one producer of a service for a source, or of ``millrace run``, which has the states of all.
 
-    Use it as a context manager: leaving it aborts what is not committed. A fenced one then waits, until
-    ``stop`` is set or the process that took over has stood still for ``fenced_wait_s``, since whoever
-    supervises this process will start it again.
+    Use it as a context manager: leaving it aborts what is not committed, and says in the states that their
+    owner has ended. A command in the place of the service says what it is: ``role``. With ``writes_state_of``
+    it has the ids of the service, and writes the state of that name alone.
     """
 
     def __init__(
@@ -125,15 +125,22 @@ class TransactionalProducer:
         *,
         policy: CommitPolicy | None = None,
         stop: threading.Event | None = None,
+        role: str = "",
+        writes_state_of: str = "",
     ) -> None:
         self._settings = settings
         self._source = source
         self._service = service
-        self._states = SERVICES if service == RUN else (service,)
+        self._states: tuple[str, ...] = SERVICES if service == RUN else (service,)
+        if writes_state_of:
+            self._states = (writes_state_of,)
         self._policy = policy or CommitPolicy()
         self._stop = stop or threading.Event()
         self._state_topic = Topics(source).state
-        self._owner = f"millrace run, {process_name()}" if service == RUN else process_name()
+        self._by = Owner(role or service, process_name())
+        self._owner = str(self._by)
+        # The states as they were written last, by their keys.
+        self._kept: dict[bytes, bytes | None] = {}
         self.topics: set[str] = set()
         """Those that the transaction of Kafka that is open, or the last one, has records for."""
         self._failures: dict[str, KafkaError] = {}
@@ -189,7 +196,15 @@ class TransactionalProducer:
         self._take_id(self._producer)
         rivals = {rival: self._take_over(rival) for rival in _RIVALS.get(self._service, ())}
         self._end_forgotten(rivals)
+        if not self._by.is_command and self._pause() is not None:
+            # It was paused after we have looked, and before we have fenced anybody.
+            raise self.fenced()
         return self._stored()
+
+    def _pause(self) -> StoredState | None:
+        """Return the record that says that the source is paused, if it is."""
+        found = read_state(self._settings, self._source, PAUSE)
+        return None if found is None or found.value is None else found
 
     def is_taken_over(self) -> bool:
         """Tell whether another process has written a state of this one."""
@@ -427,6 +442,38 @@ class TransactionalProducer:
         self._commit(*self._transaction(state, others), wonder)
         self._note_committed()
 
+    def sign(self) -> None:
+        """Give a sign of life where nothing was committed for a while; one that is fenced learns of it."""
+        if self.pending or not self._kept or time.monotonic() - self._ended < SIGN_S:
+            return
+        self.serve()
+        if not self.warned:
+            self._commit_again()
+
+    @contextlib.contextmanager
+    def signing(self) -> Iterator[None]:
+        """Give signs of life within a block that does not use this producer, however long it takes."""
+        left = threading.Event()
+
+        def sign() -> None:
+            while not left.wait(SIGN_S):
+                with contextlib.suppress(UserError):  # what comes after the block learns of it
+                    self.sign()
+
+        thread = threading.Thread(target=sign, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            left.set()
+            thread.join()
+
+    def _commit_again(self, *, ended: bool = False) -> None:
+        """Commit the states as they are."""
+        (_, first), *others = self._kept.items()
+        self._commit(*self._transaction(first, others, ended=ended), lambda: None)
+        self._note_committed()
+
     def commit_in_background(
         self,
         state: bytes | None,
@@ -442,7 +489,7 @@ class TransactionalProducer:
         self._committing = self._thread.submit(self._commit, *transaction, lambda: None), committed
 
     def _transaction(
-        self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]]
+        self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]], *, ended: bool = False
     ) -> tuple[Sequence[Batch], Mapping[str, int]]:
         """Give what the transaction still lacks, the states among it; what is sent later is of the next.
 
@@ -452,8 +499,10 @@ class TransactionalProducer:
         self.begin()
         self.topics.add(self._state_topic)
         now = int(time.time() * 1000)
-        headers = [(HEADER_OWNER, self._owner.encode())]
+        headers = self._by.headers(ended=ended)
         states = ((state_key(self._states[0]), state), *others)
+        own = set(map(state_key, self._states))
+        self._kept |= {key: value for key, value in states if key in own}
         records: list[OutputRecord] = [(key, value, now, headers) for key, value in states]
         batches = [*self._waiting, (self._state_topic, 0, records, 0)]
         self._waiting, self._since = [], None
@@ -538,10 +587,18 @@ class TransactionalProducer:
     ) -> None:
         if not isinstance(error, FencedError):
             self.abort()
+            ends = error is None or isinstance(error, (Exception, KeyboardInterrupt, SystemExit))
+            if (
+                ends
+                and not isinstance(error, BrokerError)
+                and self._kept
+                and PAUSE not in self._states
+                and not (self.warned or self._given_up)
+            ):
+                # Where that cannot be said its silence does.
+                with contextlib.suppress(UserError, StopRequestedError):
+                    self._commit_again(ended=True)
         self.close()
-        if isinstance(error, FencedError):
-            _LOG.error("fenced", reason=error.message)
-            self._wait_for_rest()
 
     def close(self) -> None:
         """Let go of the connections, without waiting for records that nobody will commit."""
@@ -666,26 +723,17 @@ class TransactionalProducer:
 
     def fenced(self) -> FencedError:
         """Say that another process took over, and which."""
+        with contextlib.suppress(BrokerError):
+            if not self._by.is_command and (pause := self._pause()) is not None:
+                return FencedError(f"the source {self._source} was paused by {pause.owner}")
         kind = "process" if self._service == RUN else self._service
         what = f"another {kind} of the source {self._source} took over"
         nobody = " and has not said who it is, or the clock of a broker has jumped, which ends transactions"
         try:
-            owners = {state.owner for state in self._stored() if state is not None} - {self._owner}
+            states = [state for state in self._stored() if state and state.owner != self._owner]
         except BrokerError:
-            owners = set()
+            states = []
+        owners = {state.owner for state in states}
         who = f": {' and '.join(sorted(owners))}" if owners else nobody
-        return FencedError(f"{what}{who}. This one exits: run only one of them")
-
-    def _wait_for_rest(self) -> None:
-        """Wait until the state has not moved for a while, so that two processes do not fence each other."""
-        wait = self._settings.fenced_wait_s
-        seen, since = [-1], time.monotonic()
-        while time.monotonic() - since < wait and not self._stop.wait(min(1.0, wait)):
-            try:
-                newest = self._stored()
-            except BrokerError as error:
-                _LOG.warning("state cannot be read", reason=error.message)
-                continue
-            offsets = [-1 if state is None else state.offset for state in newest]
-            if offsets != seen:
-                seen, since = offsets, time.monotonic()
+        by_service = any(not state.by.is_command for state in states)
+        return FencedError(f"{what}{who}. This one exits: run only one of them", by_service=by_service)

@@ -1,8 +1,9 @@
 """Where a service stands: one record per service in the compacted topic ``{source}.state``.
 
 The record is written in the Kafka transaction of the output that it speaks of, so that both are there or
-neither. Its value is for the service alone: bytes in, bytes out. The header ``owner`` says which process
-wrote it, for the words in which a fenced process says who took over.
+neither. Its value is for the service alone: bytes in, bytes out. Its headers say who wrote it
+(:class:`Owner`): the service itself, or a command in its place. While its owner has nothing to write it is
+written again every few seconds, and once more when its owner ends.
 
 Group offsets are no substitute: they expire, and their metadata holds 4 KB.
 """
@@ -18,7 +19,7 @@ from typing import Final, cast
 from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
 from millrace.avro.service_state import S, stored_state
-from millrace.contract import Topics
+from millrace.contract import RUN, SERVICES, Topics
 from millrace.kafka import client
 from millrace.kafka.client import admin_client, consumer_config
 from millrace.kafka.errors import BrokerError, translated
@@ -27,9 +28,52 @@ from millrace.runtime.settings import KafkaSettings
 from millrace.stage import Record, Target
 
 HEADER_OWNER: Final = "owner"
+_HEADER_ROLE: Final = "role"
+_HEADER_ENDED: Final = "ended"
+SIGN_S: Final = 3.0
+"""After how long without a commit an owner writes its state again."""
+
+SILENT_S: Final = 20.0
+"""An owner that has written nothing for so long was killed, or does not reach Kafka."""
+
 _FIRST_STRIDE: Final = 256
 _BATCH: Final = 1000
 _TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who wrote a state: a service, ``millrace run``, or a command in the place of a service."""
+
+    role: str
+    """The name of the service, or of the command, such as "deadletter redrive"; "" in earlier versions."""
+    process: str
+    """As :func:`process_name` has it: the process, its host, and since when."""
+    ended: bool = False
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command, for whose end the services that it has fenced wait."""
+        return self.role not in ("", RUN, "snapshot", *SERVICES)
+
+    def __str__(self) -> str:
+        """Name it for others."""
+        return (
+            f"millrace {self.role}, {self.process}" if self.is_command or self.role == RUN else self.process
+        )
+
+    def headers(self, *, ended: bool = False) -> list[tuple[str, bytes]]:
+        """Return the headers of a record that it writes."""
+        headers = [(HEADER_OWNER, str(self).encode()), (_HEADER_ROLE, self.role.encode())]
+        return [*headers, (_HEADER_ENDED, b"1")] if ended else headers
+
+    @classmethod
+    def of(cls, record: Record) -> "Owner":
+        """Read who wrote a record."""
+        headers = dict(record.headers or ())
+        role = (headers.get(_HEADER_ROLE) or b"").decode("utf-8", "replace")
+        name = (headers.get(HEADER_OWNER) or b"another process").decode("utf-8", "replace")
+        return cls(role, name.removeprefix(f"millrace {role}, "), ended=_HEADER_ENDED in headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +81,20 @@ class StoredState:
     """The last state of a service: ``value`` is None before its first transaction."""
 
     value: bytes | None
-    owner: str
+    by: Owner
     offset: int
     written_ms: int = 0
     """When it was written, milliseconds since 1970."""
+
+    @property
+    def owner(self) -> str:
+        """Name its owner."""
+        return str(self.by)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its owner has given no sign of life for longer than one that works does."""
+        return time.time() - self.written_ms / 1000 > SILENT_S
 
 
 def state_key(service: str) -> bytes:
@@ -67,9 +121,7 @@ def read_state(
     record = last_records(settings, {at[0]: 1}, lambda found: found.key == key, undecided=undecided).get(at)
     if record is None:
         return None
-    owner = dict(record.headers or ()).get(HEADER_OWNER)
-    name = "another process" if owner is None else owner.decode("utf-8", "replace")
-    return StoredState(record.value, name, record.offset, record.timestamp_ms)
+    return StoredState(record.value, Owner.of(record), record.offset, record.timestamp_ms)
 
 
 def decoded_state(

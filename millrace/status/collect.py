@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from millrace.avro.registry import RegistryError, SchemaStore
 from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderState, RowMapperState
 from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
-from millrace.contract import EventKey, RawKey, SourcePosition, Topics
+from millrace.contract import PAUSE, EventKey, RawKey, SourcePosition, Topics
 from millrace.dead_letters import Outline, WaitingDeadLetters, read_outlines
 from millrace.kafka.client import Message, connect
 from millrace.kafka.read import read_topic, topic_names
@@ -57,7 +57,8 @@ class ServerStatus:
 class Service:
     """Where a service stands: everything before ``place`` is done, as far as its state tells.
 
-    ``input_offset`` is that in its input topic, ``owner`` the process that wrote the state last.
+    ``input_offset`` is that in its input topic, ``owner`` the process that wrote the state last. ``work`` is
+    "running", "not running", "paused", or the name of a command that is at work in its place.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Service:
     input_offset: int | None = None
     gtid_set: str | None = None
     error: str = ""
+    work: str = "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class SourceStatus:
     missing: list[Shortfall] = field(default_factory=list)
     """What else is missing in the row topics, or waits."""
     problems: list[str] = field(default_factory=list)
+    pause: StoredState | None = None
+    """The record that says that it is paused, since when and by whom."""
 
 
 def sources(settings: StatusSettings) -> list[str]:
@@ -117,16 +121,19 @@ def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> Sou
     admin = connect(settings.kafka)
     stored: dict[str, StoredState] = {}
     problems = []
+    pause: StoredState | None = None
     state = Topics(source).state
     if state in topic_ids(admin, [state]):
         for name in ("reader", "decoder", "rowmapper"):
             found = read_state(settings.kafka, source, name)
             if found is not None and found.value is not None:
                 stored[name] = found
+        found = read_state(settings.kafka, source, PAUSE)
+        pause = found if found is not None and found.value is not None else None
     else:
         problems.append(f"no service of {source} has run: there is no topic {state}")
     topics = Topics(source, _origin(stored))
-    status = SourceStatus(source, topics.origin, problems=problems)
+    status = SourceStatus(source, topics.origin, problems=problems, pause=pause)
     # After the states: what these tell of is there by now.
     known = topic_ids(admin, [topics.raw, topics.events, topics.deadletter])
     if topics.reads_another:
@@ -151,6 +158,19 @@ def collect(settings: StatusSettings, source: str, registry: SchemaStore) -> Sou
     return status
 
 
+def _service(
+    status: SourceStatus, name: str, stored: StoredState, place: SourcePosition | None, **found: Any
+) -> Service:
+    """Say where a service stands, and who is at work."""
+    if stored.by.is_command and not stored.by.ended and not stored.is_silent:
+        work = stored.by.role
+    elif status.pause is not None:
+        work = "paused"
+    else:
+        work = "not running" if stored.by.ended or stored.is_silent else "running"
+    return Service(name, stored.owner, stored.written_ms, place, work=work, **found)
+
+
 def _origin(stored: Mapping[str, StoredState]) -> str | None:
     """Say whose raw topic the decoder has read, by its state; None where that does not tell."""
     value = stored["decoder"].value if "decoder" in stored else None
@@ -166,15 +186,13 @@ def _reader(status: SourceStatus, stored: StoredState | None) -> ReaderState | N
     try:
         state = ReaderState.from_bytes(stored.value)
     except SingleObjectError as error:
-        status.services.append(Service("reader", stored.owner, stored.written_ms, None, error=str(error)))
+        status.services.append(_service(status, "reader", stored, None, error=str(error)))
         return None
     if state.reset is not None:
         status.problems.append(
             f"the source was moved: the reader starts at {state.reset} the next time, in a new epoch"
         )
-    status.services.append(
-        Service("reader", stored.owner, stored.written_ms, state.place, gtid_set=state.gtid_set)
-    )
+    status.services.append(_service(status, "reader", stored, state.place, gtid_set=state.gtid_set))
     return state
 
 
@@ -241,9 +259,7 @@ def _decoder(
     elif reader is not None:
         place = reader.place
     if stored is not None:
-        status.services.append(
-            Service("decoder", stored.owner, stored.written_ms, place, offset, error=error)
-        )
+        status.services.append(_service(status, "decoder", stored, place, input_offset=offset, error=error))
     if not error:
         status.hops.append(Hop("raw", "events", count(messages, raw_step)))
 
@@ -274,9 +290,7 @@ def _rowmapper(
         # All events are rows by now: it stands where the decoder does.
         place = next((service.place for service in status.services if service.name == "decoder"), None)
     if stored is not None:
-        status.services.append(
-            Service("rowmapper", stored.owner, stored.written_ms, place, offset, error=error)
-        )
+        status.services.append(_service(status, "rowmapper", stored, place, input_offset=offset, error=error))
     if error:
         return
     lag = None

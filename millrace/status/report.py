@@ -23,6 +23,9 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
     return {
         "source": status.source,
         "reads": status.origin,
+        "paused": None
+        if status.pause is None
+        else {"since": _time(status.pause.written_ms), "owner": status.pause.owner},
         "server": None
         if server is None
         else {
@@ -37,6 +40,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
                 "place": None if service.place is None else service.place._asdict(),
                 "input_offset": service.input_offset,
                 "gtid_set": service.gtid_set or None,
+                "work": service.work,
                 "owner": service.owner,
                 "written": _time(service.written_ms),
                 "error": service.error or None,
@@ -70,8 +74,12 @@ def as_lines(status: SourceStatus) -> Iterator[str]:
         yield f"  {'server':<10} {click.style(printable(server.error), fg='red')}"
     elif server is not None:
         yield f"  {'server':<10} {printable(server.log_file)}:{server.position}  {server.address}"
+    if status.pause is not None:
+        paused = f"paused since {_time(status.pause.written_ms)}, by {printable(status.pause.owner)}"
+        yield "  " + click.style(f"{paused}: 'millrace resume' resumes it", fg="yellow")
     for service in status.services:
-        place = f"{service.error or _placed(service.place)}  {service.owner}"
+        work = "" if service.work == "running" else f"{service.work}; last: "
+        place = f"{service.error or _placed(service.place)}  {work}{service.owner}"
         yield f"  {service.name:<10} {printable(place)}, last wrote {_ago(service.written_ms)}"
     if status.hops:
         yield ""

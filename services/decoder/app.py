@@ -1,6 +1,8 @@
 """The decoder's start: topics, registry, state, and what runs the stage between raw and events."""
 
 from collections.abc import Generator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from millrace.avro.events import EventSerializer
@@ -10,11 +12,11 @@ from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import Reread
-from millrace.kafka.client import connect
+from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pause import wait_while_paused
+from millrace.kafka.pause import in_its_place
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.topics import TopicInfo
@@ -37,11 +39,14 @@ def main() -> int:
 
 def run(service: Service[DecoderSettings]) -> None:
     """Decode until ``service.stop`` is set."""
+    admin = connect(service.settings.kafka, service.stop)
+    in_its_place(service, admin, partial(_run, service, admin))
+
+
+def _run(service: Service[DecoderSettings], admin: AdminClient) -> None:
     settings = service.settings
     topics = settings.names
     group = f"millrace-decoder-{settings.source}"
-    admin = connect(settings.kafka, service.stop)
-    wait_while_paused(settings, admin, service.health, service.stop)
     with (
         open_schemas(
             settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
@@ -49,6 +54,7 @@ def run(service: Service[DecoderSettings]) -> None:
         InputReader(settings.kafka, topics.raw, group) as reader,
         Rereader(settings.kafka, topics.raw, group) as again,
         TransactionalProducer(settings.kafka, settings.source, "decoder", stop=service.stop) as producer,
+        ExitStack() as registered,
     ):
         # Before anybody is fenced: the registry must answer.
         written_by = serializers(registry, topics)
@@ -70,8 +76,11 @@ def run(service: Service[DecoderSettings]) -> None:
                 yield record.value or b""
 
         stage = make_stage(topics, started.infos, written_by, state, read_again, skip_to=skip_to)
-        DecoderMetrics(service.metrics, stage, reader.lag)
-        CommitMetrics(service.metrics, "decoder", producer)
+        for metrics in (
+            DecoderMetrics(service.metrics, stage, reader.lag),
+            CommitMetrics(service.metrics, "decoder", producer),
+        ):
+            registered.callback(service.metrics.unregister, metrics)
         service.log.info("decoding", topic=topics.raw, offset=stage.next_offset)
         committer.seek(stage.next_offset, ADVICE)
         run_stage(reader, committer, stage, stop=service.stop, health=service.health)

@@ -10,7 +10,8 @@ else anywhere.
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final, Protocol
 
 from millrace.avro.service_state import ReaderState
@@ -18,7 +19,7 @@ from millrace.contract import SourcePosition, Topics
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, committed_state, take_over
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pause import wait_while_paused
+from millrace.kafka.pause import in_its_place
 from millrace.kafka.producer import TransactionalProducer
 from millrace.mysql.errors import (
     DuplicateReplicaError,
@@ -77,12 +78,20 @@ def run(service: Service[ReaderSettings]) -> None:
     """Carry events until asked to stop, or until all files have been read."""
     settings = service.settings
     admin = connect(settings.kafka, service.stop)
-    wait_while_paused(settings, admin, service.health, service.stop)
     metrics = ReaderMetrics(service.metrics)
+    in_its_place(service, admin, partial(_run, service, admin, metrics))
+
+
+def _run(service: Service[ReaderSettings], admin: AdminClient, metrics: ReaderMetrics) -> None:
+    settings = service.settings
     examine(service, admin, metrics)
-    with TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer:
+    with (
+        TransactionalProducer(settings.kafka, settings.source, "reader", stop=service.stop) as producer,
+        ExitStack() as registered,
+    ):
         started = take_over(settings, producer, admin, "reader", ReaderState, stop=service.stop)
-        CommitMetrics(service.metrics, "reader", producer)
+        commits = CommitMetrics(service.metrics, "reader", producer)
+        registered.callback(service.metrics.unregister, commits)
         stage = make_stage(settings, started, metrics)
         committer: Committer[ReaderState] = Committer(
             producer, started.guard, started.state, stop=service.stop, health=service.health
@@ -316,3 +325,4 @@ class _Loop:
         until = time.monotonic() + wait_s
         while time.monotonic() < until and not self._stop.wait(min(1.0, wait_s)):
             self._health.beat()
+            self._committer.sign()

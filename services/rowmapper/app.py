@@ -42,7 +42,7 @@ from millrace.kafka.errors import InputLostError
 from millrace.kafka.exactly_once import Committer, run_stage, take_over
 from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pause import wait_while_paused
+from millrace.kafka.pause import in_its_place
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import end_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
@@ -113,13 +113,17 @@ class RowMapper:
 
 def run(service: Service[RowMapperSettings]) -> None:
     """Map rows until ``service.stop`` is set."""
-    refused: dict[str, str] = {}
     admin = connect(service.settings.kafka, service.stop)
-    wait_while_paused(service.settings, admin, service.health, service.stop)
+    in_its_place(service, admin, partial(_run, service))
+
+
+def _run(service: Service[RowMapperSettings]) -> None:
+    """Map rows; begin again where topics refuse some, and write nothing more to these."""
+    refused: dict[str, str] = {}
     own = service.settings.names.of_service("rowmapper").kinds
     while True:
         try:
-            _run(service, refused)
+            _map(service, refused)
         except TopicsRefusedError as error:
             leave_out(error, own, refused)
             service.health.beat()
@@ -138,7 +142,7 @@ def leave_out(error: TopicsRefusedError, own: Collection[str], refused: dict[str
     }
 
 
-def _run(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> None:
+def _map(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> None:
     """Map rows until ``service.stop`` is set, but none into topics that are ``refused``."""
     with assembled(service, refused, completes=True) as parts, ExitStack() as registered:
         reader, stage = parts.reader, parts.stage
@@ -160,11 +164,13 @@ def assembled(
     *,
     all_versions: bool = False,
     completes: bool = False,
+    role: str = "",
 ) -> Iterator[RowMapper]:
     """Take over from any other row mapper of the source, and give the parts of this one.
 
     One that begins again says which topics took no rows, and why: ``refused``. With ``all_versions`` it knows
-    the whole schema history, with ``completes`` the rows by which images are completed.
+    the whole schema history, with ``completes`` the rows by which images are completed. A command in the
+    place of the row mapper names itself: ``role``.
     """
     settings = service.settings
     topics = settings.names
@@ -175,7 +181,9 @@ def assembled(
             settings.kafka, settings.registry, settings.source, topics=settings.topics, stop=service.stop
         ) as registry,
         InputReader(settings.kafka, topics.events, group) as reader,
-        TransactionalProducer(settings.kafka, settings.source, "rowmapper", stop=service.stop) as producer,
+        TransactionalProducer(
+            settings.kafka, settings.source, "rowmapper", stop=service.stop, role=role
+        ) as producer,
         ThreadPoolExecutor(REGISTERING, "registry") as pool,
         ExitStack() as leave,
     ):

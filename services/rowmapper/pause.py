@@ -25,8 +25,8 @@ def pause(
     """Pause tables, named ``database.table``; give those that were quarantined already."""
     tables = [_table(name) for name in names]
     service = Service("rowmapper", settings, get_logger(__name__), stop)
-    say("taking over from the row mapper: if one still runs, it exits with code 6")
-    with assembled(service) as parts:
+    say("taking over from the row mapper: if one still runs, it waits")
+    with assembled(service, role="pause") as parts:
         settle(parts, stop)
         quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
         known = [f"{database}.{table}" for database, table in tables if (database, table) in quarantine]

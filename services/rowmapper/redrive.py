@@ -85,14 +85,14 @@ def redrive(
     chosen = _chosen(settings.source, () if state is None else state.quarantined, names)
     if stored is None or not chosen:
         return []
-    say(f"taking over from the row mapper, {stored.owner}: if it still runs, it exits with code 6")
+    say(f"taking over from the row mapper, {stored.owner}: if it still runs, it waits")
     outcomes: dict[str, Redriven] = {}
     refused: dict[str, str] = {}
     own = settings.names.of_service("rowmapper").kinds
     with suppress(StopRequestedError):
         while True:
             try:
-                with assembled(service, refused, all_versions=True) as parts:
+                with assembled(service, refused, all_versions=True, role="deadletter redrive") as parts:
                     settle(parts, stop)
                     left = [entry.name for entry in chosen if entry.name not in outcomes]
                     _redrive(service, parts, left, say, outcomes)

@@ -24,7 +24,7 @@ from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.exactly_once import Committer, Started, announce, begin, committed_state
 from millrace.kafka.input import InputReader, Rereader
 from millrace.kafka.metrics import CommitMetrics
-from millrace.kafka.pause import wait_while_paused
+from millrace.kafka.pause import in_its_place
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import confirm_written, open_schemas
@@ -72,13 +72,19 @@ class _Attempts:
 
 def run(service: Service[RunSettings]) -> None:
     """Carry a source until ``service.stop`` is set, or until all files have been read."""
+    metrics = ReaderMetrics(service.metrics)
+    admin = connect(service.settings.kafka, service.stop)
+    in_its_place(service, admin, partial(_run, service, admin, metrics))
+
+
+def _run(service: Service[RunSettings], admin: AdminClient, metrics: ReaderMetrics) -> None:
+    """Carry a source; begin again where topics refuse rows or the registry does not answer."""
     topics = Topics(service.settings.source)
     own = [name for each in SERVICES for name in topics.of_service(each).kinds]
-    metrics = ReaderMetrics(service.metrics)
     attempts = _Attempts()
     while True:
         try:
-            _attempt(service, metrics, attempts)
+            _attempt(service, admin, metrics, attempts)
         except TopicsRefusedError as error:
             rowmapper_app.leave_out(error, own, attempts.refused)
             service.log.warning("restarting: topics refuse rows", topics=sorted(error.topics))
@@ -93,11 +99,11 @@ def run(service: Service[RunSettings]) -> None:
         service.health.beat()
 
 
-def _attempt(service: Service[RunSettings], metrics: ReaderMetrics, attempts: _Attempts) -> None:
+def _attempt(
+    service: Service[RunSettings], admin: AdminClient, metrics: ReaderMetrics, attempts: _Attempts
+) -> None:
     """Take over, carry what lies between the stages, then what comes."""
     settings, topics = service.settings, Topics(service.settings.source)
-    admin = connect(settings.kafka, service.stop)
-    wait_while_paused(settings, admin, service.health, service.stop)
     if not attempts.again:
         reader_app.examine(_part(service), admin, metrics)
     with (

@@ -36,10 +36,10 @@ from millrace.binlog.errors import BinlogError
 from millrace.contract import RawKey, Topics, versions_among
 from millrace.ddl import Server
 from millrace.kafka.chunks import split
-from millrace.kafka.client import connect
+from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.continuity import SettingsGuard, snapshot_loss
 from millrace.kafka.input import InputReader
-from millrace.kafka.pause import wait_while_paused
+from millrace.kafka.pause import in_its_place
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import read_topic, source_topics
 from millrace.kafka.schema_topic import open_schemas
@@ -457,10 +457,15 @@ def _run(service: Service[SnapshotSettings], metrics: SnapshotMetrics, signal: _
         wanted = service.settings.snapshot.model_copy(update={"tables": ",".join(signal.tables)})
         settings = service.settings.model_copy(update={"snapshot": wanted, "restart": False})
         service = replace(service, settings=settings)
+    admin = connect(service.settings.kafka, service.stop)
+    in_its_place(service, admin, partial(_take, service, metrics, admin, signal))
+
+
+def _take(
+    service: Service[SnapshotSettings], metrics: SnapshotMetrics, admin: AdminClient, signal: _Signal | None
+) -> None:
     settings, topics = service.settings, Topics(service.settings.source)
-    admin = connect(settings.kafka, service.stop)
     ensure_topics(admin, settings.topics, {topics.state: "state"})
-    wait_while_paused(settings, admin, service.health, service.stop)
     try:
         with (
             open_schemas(
@@ -741,6 +746,7 @@ class _Snapshot:
                 if self._service.stop.is_set():
                     self._commit()
                     raise StopRequestedError
+                self._producer.sign()
 
     def finish(self, tables: Sequence[SnapshotTable]) -> None:
         """Note that all is read; raises UserError where some of ``tables`` were left out."""

@@ -126,20 +126,65 @@ def test_a_quarantined_table_is_redriven(world):
 
 
 def assert_the_source_is_held(world):
-    """The reader ends, services that are started wait, and continue by themselves when it is resumed."""
+    """Services that run and services that are started wait, and continue by themselves when it is resumed."""
     rows = len(world.rows("done"))
-    with world.service("reader", ends_with=6) as reader, world.services("decoder", "rowmapper"):
-        run(world, "INSERT INTO done VALUES (100)")
-        world.wait_for_row("done", rows + 1)
-        assert "paused; services that still run" in world.command("pause").stdout
-        run(world, "INSERT INTO done VALUES (101)")
-        reader.wait(240)
-    with world.services(*SERVICES) as services:
-        wait_for(lambda: "the source is paused" in world.log("reader"), services[0], "the reader")
-        assert len(world.rows("done")) == rows + 1
-        assert f"{world.source}: resumed" in world.command("resume").stdout
-        world.wait_for_row("done", rows + 2)
-    assert world.command("resume").stdout == f"{world.source} is not paused\n"
+
+    def work():
+        (line,) = world.command("status", world.source, "--json").stdout.splitlines()
+        status = json.loads(line)
+        return bool(status["paused"]), {each["work"] for each in status["services"].values()}
+
+    def wait_until(*expected):
+        found = []
+
+        def is_so():
+            found[:] = [work()]
+            return found[0] == expected
+
+        wait_for(is_so, None, lambda: str(found))
+
+    with world.services("reader", "decoder") as services:
+        with world.service("rowmapper"):
+            run(world, "INSERT INTO done VALUES (100)")
+            world.wait_for_row("done", rows + 1)
+            assert work() == (False, {"running"})
+            assert "paused; its services wait" in world.command("pause").stdout
+            assert work() == (True, {"paused"})
+            assert "was paused already, by millrace pause, process" in world.command("pause").stdout
+            run(world, "INSERT INTO done VALUES (101)")
+            assert (
+                "paused, by millrace pause, process"
+                in run_python("-m", "millrace.cli", "doctor", settings=world.environment).stdout
+            )
+            for name in SERVICES:
+                wait_for(lambda name=name: "is paused" in world.log(name), services[0], name)
+        # One is started again meanwhile.
+        with world.service("rowmapper"):
+            assert len(world.rows("done")) == rows + 1
+            assert work() == (True, {"paused"})
+            assert f"{world.source}: resumed" in world.command("resume").stdout
+            world.wait_for_row("done", rows + 2)
+            wait_until(False, {"running"})
+            # A command in the place of the row mapper, after which that goes on by itself.
+            world.command("pause", "no.table2")
+            run(world, "INSERT INTO done VALUES (102)")
+            world.wait_for_row("done", rows + 3)
+            world.command("resume", "no.table2")
+            run(world, "INSERT INTO done VALUES (103)")
+            world.wait_for_row("done", rows + 4)
+            wait_until(False, {"running"})
+            services[0].kill()
+            services[0].wait()
+            wait_until(False, {"running", "not running"})
+    wait_until(False, {"not running"})
+    assert world.command("resume", code=2).stderr == f"error: {world.source} is not paused\n"
+    with world.service("run"):
+        wait_until(False, {"running"})
+        world.command("pause")
+        run(world, "INSERT INTO done VALUES (104)")
+        wait_until(True, {"paused"})
+        world.command("resume")
+        world.wait_for_row("done", rows + 5)
 
 
 def assert_paused_and_resumed(world):

@@ -262,6 +262,8 @@ class World:
         stack.enter_context(patch.object(Output, "settle_bytes", 0))
         # What the broker has it gives at once.
         stack.enter_context(patch("millrace.kafka.continuity._TIMEOUT_S", 0.1))
+        # Whoever has fenced a service says who it is at once, or never.
+        stack.enter_context(patch("millrace.kafka.pause._ANNOUNCE_S", 0))
         return stack
 
     def rebuild(self, name: str) -> None:
@@ -719,7 +721,7 @@ def test_the_events_end_with_a_gap_in_the_middle_of_a_file(first: Action, tmp_pa
     """How the file begins is in the events alone."""
     write_log(tmp_path, 1, [insert, insert, first, insert])
     before = world_before("decoder", tmp_path)
-    before.broker.at_call(90, before.tell_to_stop)
+    before.broker.at_call(100, before.tell_to_stop)
     before.run("decoder")
     before.broker.forget_event()
     raw = before.broker.records(TOPICS.raw)

@@ -7,6 +7,7 @@ import click
 from millrace.avro.service_state import QuarantinedTable
 from millrace.cli.status import _text
 from millrace.contract import SourcePosition
+from millrace.kafka.state import Owner, StoredState
 from millrace.status.collect import Hop, ServerStatus, Service, SourceStatus
 from millrace.status.lag import Lag
 from millrace.status.missing import Shortfall
@@ -73,6 +74,28 @@ def test_nothing_that_comes_from_elsewhere_acts_on_the_terminal() -> None:
         problems=[evil],
     )
     assert all(line.isascii() and line.isprintable() for line in lines(status))
+
+
+def test_who_is_at_work() -> None:
+    now = int(time.time() * 1000) + 60_000
+    by = Owner("pause", "process 9 on here")
+    status = SourceStatus(
+        "shop",
+        "shop",
+        services=[
+            Service("reader", "process 7 on here", now, None),
+            Service("decoder", "process 8 on here", now, None, work="paused"),
+            Service("rowmapper", "process 9 on here", now, None, work="not running"),
+        ],
+        pause=StoredState(b"paused", by, 1, 0),
+    )
+    since = "paused since 1970-01-01T00:00:00.000+00:00, by millrace pause, process 9 on here"
+    assert lines(status)[1:5] == [
+        f"  {since}: 'millrace resume' resumes it",
+        "  reader     ?  process 7 on here, last wrote 0 s ago",
+        "  decoder    ?  paused; last: process 8 on here, last wrote 0 s ago",
+        "  rowmapper  ?  not running; last: process 9 on here, last wrote 0 s ago",
+    ]
 
 
 def test_nothing_has_run() -> None:
