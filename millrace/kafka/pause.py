@@ -14,7 +14,7 @@ from millrace.contract import PAUSE, RUN, SERVICES, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.errors import BrokerError, FencedError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import StoredState, newest_offset, read_state
+from millrace.kafka.state import SILENT_S, StoredState, newest_offset, read_state
 from millrace.kafka.topics import topic_ids
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
@@ -111,6 +111,8 @@ class _Turn:
         self._end = -1
         self._pause: StoredState | None = None
         self._states: list[StoredState] = []
+        # Since when a state has not moved, by our own clock: that of another host may be wrong.
+        self._since: dict[int, float] = {}
 
     def reason(self) -> str:
         """Say for what it waits; nothing where it is its turn."""
@@ -121,7 +123,8 @@ class _Turn:
         if self._pause is not None:
             return f"the source is paused, by {self._pause.owner}: 'millrace resume' resumes it"
         for state in self._states:
-            if state.by.is_command and not state.by.ended and not state.is_silent:
+            silent_s = time.monotonic() - self._since[state.offset]
+            if state.by.is_command and not state.by.ended and silent_s < SILENT_S:
                 return f"{state.owner} is at work in its place"
         return ""
 
@@ -138,6 +141,8 @@ class _Turn:
             pause, *states = found
             self._pause = pause if pause is not None and pause.value is not None else None
             self._states = [state for state in states if state is not None]
+            now = time.monotonic()
+            self._since = {state.offset: self._since.get(state.offset, now) for state in self._states}
             self._end = end
 
     def is_lost(self, service: Service[Any], *, known: bool) -> bool:

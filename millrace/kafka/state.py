@@ -30,7 +30,7 @@ from millrace.stage import Record, Target
 HEADER_OWNER: Final = "owner"
 _HEADER_ROLE: Final = "role"
 _HEADER_ENDED: Final = "ended"
-SIGN_S: Final = 3.0
+SIGN_S: Final = 5.0
 """After how long without a commit an owner writes its state again."""
 
 SILENT_S: Final = 20.0
