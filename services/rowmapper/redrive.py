@@ -233,9 +233,9 @@ def discard(
 ) -> dict[str, int]:
     """Give up the dead letters of quarantined tables and release them; return their number by table."""
     service = Service("rowmapper", settings, get_logger(__name__), stop)
-    say("taking over from the row mapper: if it still runs, it exits with code 6")
+    say("taking over from the row mapper: if one still runs, it waits")
     found = {}
-    with assembled(service, all_versions=True) as parts:
+    with assembled(service, all_versions=True, role="deadletter discard") as parts:
         settle(parts, stop)
         quarantine = parts.publisher.quarantine
         counts = dict(quarantine.waiting)
