@@ -163,8 +163,7 @@ class _Image:
         avro = []
         for index, ordinal in enumerate(filled):
             codec = self.codecs[ordinal]
-            if not codec.decode_is_identity:
-                natural.append((index, codec.decode))
+            natural.append((index, codec.decode))
             convert = codec.avro_decoder(self.options)
             if convert is not None:
                 avro.append((index, convert))
@@ -251,7 +250,7 @@ class _Image:
         try:
             return codec.text(codec.decode(payload))
         except _UNREPRESENTABLE:
-            return payload if isinstance(payload, bytes) else str(payload)
+            return payload if isinstance(payload, bytes) else struct.pack(f"<{codec.struct_code}", payload)
 
     def encode(self, values: Values, *, null_fill: bool) -> bytes:
         """Write one image."""

@@ -64,6 +64,7 @@ cdef enum NativeKind:
     GEOMETRY = 18
     DECIMAL_TEXT = 19
     FIXED = 20
+    BITS = 21
 # end
 
 _UNREPRESENTABLE = (UnrepresentableError, UnicodeDecodeError, MalformedError)
@@ -122,21 +123,28 @@ cdef inline int put_date(Output* out, const uint8_t* data) noexcept nogil:
     return UNUSUAL if days == NO_DAY else put_long(out, days)
 
 
-cdef inline int put_time(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
+cdef inline int64_t micros_of(uint64_t units, int fraction_bytes, Py_ssize_t step) noexcept nogil:
+    """Count the microseconds of a fraction whose units are a multiple of ``step``; -1 if it is none."""
+    cdef int64_t micros = <int64_t>units * MICROS_OF_FRACTION[fraction_bytes]
+    return -1 if micros > 999_999 or (step > 1 and units % <uint64_t>step) else micros
+
+
+cdef inline int put_time(Output* out, const uint8_t* data, int fraction_bytes, Py_ssize_t step) noexcept nogil:
     cdef int64_t packed = <int64_t>big(data, 3 + fraction_bytes) - (<int64_t>0x800000 << 8 * fraction_bytes)
     cdef int64_t magnitude = -packed if packed < 0 else packed
     cdef int64_t whole = magnitude >> 8 * fraction_bytes
-    cdef int64_t micros = (magnitude & ((<int64_t>1 << 8 * fraction_bytes) - 1)) * MICROS_OF_FRACTION[fraction_bytes]
-    if whole >> 12 > 1023 or (whole >> 6 & 63) > 59 or (whole & 63) > 59 or micros > 999_999:
+    cdef int64_t micros = micros_of(magnitude & ((<int64_t>1 << 8 * fraction_bytes) - 1), fraction_bytes, step)
+    if whole >> 12 > 838 or (whole >> 6 & 63) > 59 or (whole & 63) > 59 or micros < 0:
         return UNUSUAL
     micros += ((whole >> 12) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)) * 1_000_000
     return put_long(out, -micros if packed < 0 else micros)
 
 
-cdef inline int put_datetime(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
+cdef inline int put_datetime(Output* out, const uint8_t* data, int fraction_bytes, Py_ssize_t step) noexcept nogil:
     cdef int64_t packed = <int64_t>big(data, 5) - (<int64_t>1 << 39)
+    cdef int64_t micros = micros_of(big(data + 5, fraction_bytes), fraction_bytes, step)
     cdef int64_t days
-    if packed < 0 or (packed >> 12 & 31) > 23 or (packed >> 6 & 63) > 59 or (packed & 63) > 59:
+    if packed < 0 or micros < 0 or (packed >> 12 & 31) > 23 or (packed >> 6 & 63) > 59 or (packed & 63) > 59:
         return UNUSUAL
     days = days_of((packed >> 22) // 13, (packed >> 22) % 13, packed >> 17 & 31)
     if days == NO_DAY:
@@ -145,14 +153,14 @@ cdef inline int put_datetime(Output* out, const uint8_t* data, int fraction_byte
         out,
         days * 86_400 * 1_000_000
         + ((packed >> 12 & 31) * 3600 + (packed >> 6 & 63) * 60 + (packed & 63)) * 1_000_000
-        + <int64_t>big(data + 5, fraction_bytes) * MICROS_OF_FRACTION[fraction_bytes],
+        + micros,
     )
 
 
-cdef inline int put_timestamp(Output* out, const uint8_t* data, int fraction_bytes) noexcept nogil:
-    cdef int64_t micros = <int64_t>big(data, 4) * 1_000_000
-    micros += <int64_t>big(data + 4, fraction_bytes) * MICROS_OF_FRACTION[fraction_bytes]
-    return UNUSUAL if micros == 0 else put_long(out, micros)
+cdef inline int put_timestamp(Output* out, const uint8_t* data, int fraction_bytes, Py_ssize_t step) noexcept nogil:
+    cdef int64_t seconds = <int64_t>big(data, 4)
+    cdef int64_t micros = micros_of(big(data + 4, fraction_bytes), fraction_bytes, step)
+    return UNUSUAL if micros < 0 or (seconds == 0 and micros == 0) else put_long(out, seconds * 1_000_000 + micros)
 
 
 cdef int put_integer(Output* out, const uint32_t* limbs, int count, bint negative) noexcept nogil:
@@ -403,12 +411,10 @@ cdef int put_members(Output* out, const Texts* texts, const Plan* plan, uint64_t
     return DONE
 
 
-cdef inline bint is_nan(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    cdef uint64_t bits
+cdef inline bint is_finite(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     if size == 4:
-        return (little(data, 4) & 0x7FFFFFFF) > 0x7F800000
-    bits = little(data, 8)
-    return (bits & 0x7FFFFFFFFFFFFFFFULL) > 0x7FF0000000000000ULL
+        return (little(data, 4) & 0x7F800000) != 0x7F800000
+    return (little(data, 8) & 0x7FF0000000000000ULL) != 0x7FF0000000000000ULL
 
 
 cdef inline bint is_dropped(const Texts* texts, const Plan* plan) noexcept nogil:
@@ -443,9 +449,9 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
         number = little(data, <int>size)
         return UNUSUAL if number >> 63 else put_long(out, <int64_t>number)
     if kind == DATETIME:
-        return put_datetime(out, data, <int>plan.a)
+        return put_datetime(out, data, <int>plan.a, plan.b)
     if kind == TIMESTAMP:
-        return put_timestamp(out, data, <int>plan.a)
+        return put_timestamp(out, data, <int>plan.a, plan.b)
     if kind == DECIMAL:
         return put_decimal(out, data, size, plan.a, plan.b)
     if kind == CODES:
@@ -460,6 +466,8 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
         memcpy(into, data, size)
         memset(into + size, 0, length - size)
         return DONE
+    if kind == BITS:
+        return UNUSUAL if data[0] > plan.a else put_sized(out, data, size)
     if kind == MEMBER:
         length = find_text(texts, plan, <Py_ssize_t>little(data, <int>size), &text)
         return UNUSUAL if length < 0 else put_sized(out, text, length)
@@ -472,11 +480,11 @@ cdef int put_value(Output* out, const Texts* texts, const Plan* plan, const uint
     if kind == DATE:
         return put_date(out, data)
     if kind == TIME:
-        return put_time(out, data, <int>plan.a)
+        return put_time(out, data, <int>plan.a, plan.b)
     if kind == YEAR:
         return put_long(out, data[0] + 1900 if data[0] else 0)
     if kind == REAL:
-        return UNUSUAL if is_nan(data, size) else put(out, data, size)
+        return put(out, data, size) if is_finite(data, size) else UNUSUAL
     if kind == UNSIGNED_DECIMAL:
         number = little(data, <int>size)
         limbs[0] = <uint32_t>number
@@ -1385,6 +1393,8 @@ cdef int _check_plan(const Plan* plan) except -1:
         ok = plan.length_bytes > 0 and 0 <= plan.a <= 0xF4
     elif kind == BYTES:
         ok = plan.a >= 0
+    elif kind == BITS:
+        ok = plan.size >= 1
     elif kind == JSON or kind == GEOMETRY:
         ok = plan.length_bytes > 0
     elif kind == FIXED:

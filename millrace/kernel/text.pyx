@@ -129,13 +129,18 @@ cdef inline int size_of_fraction(Py_ssize_t digits) noexcept nogil:
     return <int>(digits + 1) // 2
 
 
+cdef inline bint is_fraction(uint64_t units, int size, int digits) noexcept nogil:
+    """Whether a fraction in ``size`` bytes is less than a second, and has no more than its digits."""
+    return units < UNITS[size] and (not digits & 1 or units % 10 == 0)
+
+
 cdef int put_time(Output* out, const uint8_t* data, int digits) noexcept nogil:
     cdef int size = size_of_fraction(digits)
     cdef int64_t packed = <int64_t>big(data, 3 + size) - (<int64_t>0x800000 << 8 * size)
     cdef uint64_t magnitude = <uint64_t>(-packed if packed < 0 else packed)
     cdef uint64_t whole = magnitude >> 8 * size
     cdef uint64_t units = magnitude & ((<uint64_t>1 << 8 * size) - 1)
-    if whole >> 12 > 1023 or (whole >> 6 & 63) > 59 or (whole & 63) > 59 or units >= UNITS[size]:
+    if whole >> 12 > 838 or (whole >> 6 & 63) > 59 or (whole & 63) > 59 or not is_fraction(units, size, digits):
         return UNUSUAL
     if packed < 0 and put_byte(out, 0x2D):
         return NO_MEMORY
@@ -151,7 +156,9 @@ cdef int put_datetime(Output* out, const uint8_t* data, int digits) noexcept nog
     cdef int64_t packed = <int64_t>big(data, 5) - (<int64_t>1 << 39)
     cdef uint64_t units = big(data + 5, size)
     cdef uint64_t year
-    if packed < 0 or units >= UNITS[size]:
+    if packed < 0 or (packed >> 12 & 31) > 23 or (packed >> 6 & 63) > 59 or (packed & 63) > 59:
+        return UNUSUAL
+    if not is_fraction(units, size, digits):
         return UNUSUAL
     year = <uint64_t>(packed >> 22) // 13
     if year > 9999:
@@ -168,7 +175,7 @@ cdef int put_seconds(Output* out, const uint8_t* data, int digits) noexcept nogi
     """Append a TIMESTAMP as the seconds since 1970."""
     cdef int size = size_of_fraction(digits)
     cdef uint64_t units = big(data + 4, size)
-    if units >= UNITS[size]:
+    if not is_fraction(units, size, digits):
         return UNUSUAL
     return put_number(out, big(data, 4), False) or put_fraction(out, units, size, digits)
 
@@ -179,7 +186,7 @@ cdef int put_timestamp(Output* out, const uint8_t* data, int digits) noexcept no
     cdef uint64_t units = big(data + 4, size)
     cdef uint64_t seconds = big(data, 4)
     cdef uint64_t days, era, of_era, years, of_year, month
-    if units >= UNITS[size] or (seconds == 0 and units == 0):
+    if not is_fraction(units, size, digits) or (seconds == 0 and units == 0):
         return UNUSUAL
     # Days from 0000-03-01, so that a leap day is the last of its year; all in the era of 400 years' length.
     days = seconds // 86_400 + 719_468
@@ -564,7 +571,7 @@ cdef int put_plain(Output* out, const Column* column, const uint8_t* data, Py_ss
         return put_timestamp(out, data, <int>column.a)
     if kind == DATE:
         number = little(data, 3)
-        if number >> 9 > 9999:
+        if number >> 9 > 9999 or (number >> 5 & 15) > 12:
             return UNUSUAL
         return put_date(out, number >> 9, number >> 5 & 15, number & 31, <uint8_t>column.a)
     return put_time(out, data, <int>column.a)

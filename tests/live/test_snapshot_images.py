@@ -1,18 +1,25 @@
 """Rows that SELECT gives, encoded as images: the values that the binary log has of the same rows."""
 
 import re
+import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from millrace.avro.row_records import table_schemas
 from millrace.binlog import RowImages, RowsEvent, StreamState, decode_file, resolve_columns
-from millrace.binlog.columns import AvroOptions
+from millrace.binlog.columns import AvroOptions, Column, ColumnType, codec_of
+from millrace.binlog.columns.declaration import ColumnCodec
 from millrace.local import MariaDB, MySQL
 from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.snapshot.images import SESSION, SelectedTable, quoted_name
 from millrace.snapshot.tables import _Cutter
+from tests.column_images import COLUMNS, some_images
+from tests.columns import column
+
+T = ColumnType
 
 NUMBERS = """
 CREATE TABLE numbers (id INT PRIMARY KEY, a TINYINT, b TINYINT UNSIGNED, c SMALLINT, d SMALLINT UNSIGNED,
@@ -195,3 +202,86 @@ def test_values_are_those_of_the_log(database: MySQL | MariaDB, metadata: str) -
             ours = sorted(map(repr, zip(rows, lost, strict=True)))
             theirs = sorted(map(repr, zip(*expected[table][1:], strict=True)))
             assert ours == theirs, table
+
+
+_NOW = (T.TIME2, T.DATETIME2, T.TIMESTAMP2)
+_FORMERLY = (T.TIME, T.DATETIME, T.TIMESTAMP)
+
+
+@pytest.mark.parametrize("formerly", [False, True])
+def test_valid_images_are_those_that_servers_write(database: MySQL | MariaDB, *, formerly: bool) -> None:
+    """Of each type the values at the limits and some between; MariaDB's as it wrote them before 10.1, too."""
+    if formerly and not isinstance(database, MariaDB):
+        pytest.skip("MySQL has no such setting")
+    others = _NOW if formerly else _FORMERLY
+    columns = [one for one in COLUMNS if one.type not in others]
+    made = [
+        [
+            image
+            for image in some_images(3, one, 400)
+            if image.text is not None and _has(database, one, image.text)
+        ][:60]
+        for one in columns
+    ]
+    codecs = [codec_of(one) for one in columns]
+    names = ", ".join(f"c{at} {codec.sql_type()} NULL" for at, codec in enumerate(codecs))
+    with database.connect() as connection, connection.cursor() as cursor:
+        if formerly:
+            cursor.execute("SET GLOBAL mysql56_temporal_format = OFF")
+        for statement in (
+            "DROP DATABASE IF EXISTS images", "CREATE DATABASE images", "USE images", TYPES_SESSION,
+            f"CREATE TABLE limits (id INT PRIMARY KEY, {names})", "FLUSH BINARY LOGS",
+        ):  # fmt: skip
+            cursor.execute(statement)
+        if formerly:
+            cursor.execute("SET GLOBAL mysql56_temporal_format = ON")
+        for number, row in enumerate(zip(*made, strict=True)):
+            literals = (
+                codec.sql_literal(codec.decode(_payload(codec, image.payload)))
+                for codec, image in zip(codecs, row, strict=True)
+            )
+            cursor.execute(f"INSERT INTO limits VALUES ({number}, {', '.join(literals)})")
+        shown = ", ".join(
+            _SHOWN.get(one.type, "CAST({} AS CHAR)").format(f"c{at}") for at, one in enumerate(columns)
+        )
+        cursor.execute(f"SELECT {shown} FROM limits ORDER BY id")
+        texts = cursor.fetchall()
+    rows = [row[1:] for row in payloads_logged(database, [column(T.LONG), *columns])]
+    assert len(rows) == len(texts) == 60
+    for at, (one, codec) in enumerate(zip(columns, codecs, strict=True)):
+        for image, row, text in zip(made[at], rows, texts, strict=True):
+            assert (str(text[at]), row[at]) == (image.text, _payload(codec, image.payload)), one
+
+
+_SHOWN = {
+    T.BIT: "{} + 0",
+    T.FLOAT: "{} * 1e0",
+    T.DOUBLE: "{}",
+    **dict.fromkeys((T.TIMESTAMP, T.TIMESTAMP2), "UNIX_TIMESTAMP({})"),
+}
+
+
+def _has(server: MySQL | MariaDB, one: Column, text: str) -> bool:
+    """Whether a server has a value: TIMESTAMP ended in 2038, in MySQL TIME ends at 838:59:59."""
+    if one.type in (T.TIMESTAMP, T.TIMESTAMP2):
+        return float(text) < 1 << 31
+    last, _, fraction = text.removeprefix("-").partition(".")
+    return last != "838:59:59" or isinstance(server, MariaDB) or not fraction.strip("0")
+
+
+def _payload(codec: ColumnCodec, stored: bytes) -> Any:
+    return struct.unpack(f"<{codec.struct_code}", stored)[0]
+
+
+def payloads_logged(server: MySQL | MariaDB, columns: list[Column]) -> list[list[Any]]:
+    """Return the payloads of the rows of a table that were inserted since the last file of the log began."""
+    numbered = tuple(replace(one, ordinal=at) for at, one in enumerate(columns))
+    log, state, found = server.binlog_files[-1], StreamState(), []
+    with log.open("rb") as stream:
+        for _, decoded in decode_file(stream, log.name, state=state):
+            event, table_map = decoded.event, decoded.table_map
+            if isinstance(event, RowsEvent) and table_map is not None and table_map.database == "images":
+                for _, after in RowImages.of_event(numbered, event).payloads(event.rows):
+                    assert after is not None
+                    found.append(after)
+    return found

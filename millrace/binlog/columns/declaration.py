@@ -184,7 +184,7 @@ class NativeKind(IntEnum):
     YEAR = 6
     DATE = 7
     TIME = 8
-    """``a`` bytes of fraction; so in the next two."""
+    """``a`` bytes of fraction, whose units are a multiple of ``b``; so in the next two."""
     DATETIME = 9
     TIMESTAMP = 10
     DECIMAL = 11
@@ -213,6 +213,8 @@ class NativeKind(IntEnum):
     """DECIMAL as above, to a string of its digits."""
     FIXED = 20
     """Any value, or NULL, to the one text, which is written as it is; nothing where that is empty."""
+    BITS = 21
+    """Bytes as they are, the first of which is at most ``a``."""
 
 
 class Native(NamedTuple):
@@ -229,7 +231,6 @@ class ColumnCodec(ABC):
 
     ``struct_code`` is the payload's code in :mod:`struct` (little-endian) where all values have one size;
     otherwise it is empty and the payload stands after a length of ``length_bytes`` bytes.
-    ``decode_is_identity`` says that the payload is the natural value already.
 
     ``signedness`` and ``collations`` are the servers that count the type in the optional metadata among those
     with a sign and those with a character set; ``has_charset`` says that values are text in that character
@@ -238,7 +239,6 @@ class ColumnCodec(ABC):
     """
 
     metadata_layout: ClassVar[MetadataLayout] = NO_METADATA
-    decode_is_identity: ClassVar[bool] = False
     signedness: ClassVar[Servers] = Servers.NONE
     collations: ClassVar[Servers] = Servers.NONE
     has_charset: ClassVar[bool] = False

@@ -13,13 +13,21 @@ import base64
 import datetime as dt
 import itertools
 import json
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from millrace.binlog.columns.numbers import DecimalFormat, format_double
-from millrace.binlog.columns.temporals import Date, DateTime, time_text
+from millrace.binlog.columns.temporals import (
+    Date,
+    DateTime,
+    checked_datetime,
+    checked_fraction,
+    checked_time,
+    time_text,
+)
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import InvalidValueError, TruncatedError, UnrepresentableError
 
@@ -171,6 +179,13 @@ def _number(code: str) -> "_Reader":
     return read
 
 
+def _double(document: _Document, start: int, end: int, depth: int) -> float:  # noqa: ARG001 - as all readers
+    found: float = struct.unpack("<d", document.bytes(start, 8, end))[0]
+    if not math.isfinite(found):
+        raise InvalidValueError(f"{found} is not a number of JSON")
+    return found
+
+
 def _literal(document: _Document, start: int, end: int, depth: int) -> Any:  # noqa: ARG001 - as all readers
     code = document.bytes(start, 1, end)[0]
     if code > 2:
@@ -204,7 +219,7 @@ _READERS: dict[int, _Reader] = {
     0x08: _number("I"),
     0x09: _number("q"),
     0x0A: _number("Q"),
-    0x0B: _number("d"),
+    0x0B: _double,
     0x0C: _string,
     0x0F: _opaque,
 }
@@ -244,15 +259,18 @@ def _packed_time(data: bytes) -> tuple[int, int]:
 def _opaque_time(data: bytes) -> str:
     whole, micros = _packed_time(data)
     hms = abs(whole)
-    seconds = (hms >> 12 & 1023) * 3600 + (hms >> 6 & 63) * 60 + (hms & 63)
-    value = dt.timedelta(seconds=seconds, microseconds=abs(micros))
+    fraction = checked_fraction(abs(micros))
+    value = dt.timedelta(microseconds=checked_time(hms >> 12, hms >> 6 & 63, hms & 63, fraction))
     return time_text(-value if whole < 0 or micros < 0 else value, 6)
 
 
 def _opaque_datetime(data: bytes) -> DateTime:
     whole, micros = _packed_time(data)
+    if whole < 0:
+        raise InvalidValueError(f"{data.hex()} is not a DATETIME")
     year, month = divmod(whole >> 22, 13)
-    return DateTime(year, month, whole >> 17 & 31, whole >> 12 & 31, whole >> 6 & 63, whole & 63, micros)
+    clock = whole >> 12 & 31, whole >> 6 & 63, whole & 63
+    return checked_datetime(DateTime(year, month, whole >> 17 & 31, *clock, checked_fraction(micros)))
 
 
 def _opaque_text(value: Opaque) -> str:

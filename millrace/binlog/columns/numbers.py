@@ -451,7 +451,6 @@ class Real(ColumnCodec):
     """FLOAT and DOUBLE: a float; -0.0 stays -0.0. The servers store neither NaN nor infinity."""
 
     metadata_layout = one_byte_metadata(RealMetadata, "size", "size of the value, 4 or 8 (uint8)")
-    decode_is_identity = True
     signedness = Servers.ALL
     kind = ColumnKind.REAL
     selection = "{}*1e0"  # a FLOAT as a double, which has all its digits
@@ -465,6 +464,8 @@ class Real(ColumnCodec):
 
     def decode(self, payload: float) -> float:
         """Give a float."""
+        if not math.isfinite(payload):
+            raise InvalidValueError(f"{payload} is not a {self.name.upper()}")
         return payload
 
     def encode(self, value: float) -> float:
@@ -475,8 +476,9 @@ class Real(ColumnCodec):
         """Give float or double."""
         return self.name
 
-    def avro_decoder(self, options: AvroOptions) -> None:
+    def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
         """Leave the number as it is."""
+        return self.decode
 
     def native(self, options: AvroOptions) -> Native:  # noqa: ARG002 - the same for all options
         """Take the bytes."""
@@ -499,10 +501,8 @@ class Real(ColumnCodec):
         """Read a number."""
         return float(value)
 
-    def to_json(self, value: float) -> float | str:
+    def to_json(self, value: float) -> float:
         """Give the number with as few digits as tell it from others."""
-        if not math.isfinite(value):
-            return str(value)
         return short_float(value) if self.name == "float" else value
 
     def printed_type(self) -> str:
@@ -512,7 +512,7 @@ class Real(ColumnCodec):
     def printer(self) -> Print:
         """Write as many digits as mysqlbinlog does."""
         form = b"%-20g" if self.name == "float" else b"%.20g"
-        return lambda value: form % value
+        return lambda payload: form % self.decode(payload)
 
     def sql_type(self) -> str:
         """Write the type with UNSIGNED."""
@@ -541,11 +541,18 @@ class Bit(ColumnCodec):
         assert isinstance(metadata, BitMetadata)
         self.bits = metadata.bits
         self.size = (self.bits + 7) // 8
+        self.first = 0xFF >> -self.bits % 8
         self.struct_code = f"{self.size}s"
 
     def decode(self, payload: bytes) -> int:
         """Give an int."""
-        return int.from_bytes(payload, "big")
+        return int.from_bytes(self._checked(payload), "big")
+
+    def _checked(self, payload: bytes) -> bytes:
+        """Return the bytes; raise InvalidValueError if they have more bits than the column."""
+        if payload[0] > self.first:
+            raise InvalidValueError(f"{payload.hex()} is not a {self.sql_type().upper()}")
+        return payload
 
     def encode(self, value: int) -> bytes:
         """Take an int."""
@@ -562,15 +569,18 @@ class Bit(ColumnCodec):
             "boolean" if self.bits == 1 else semantic("bytes", "io.debezium.data.Bits", length=str(self.bits))
         )
 
-    def avro_decoder(self, options: AvroOptions) -> Convert | None:
+    def avro_decoder(self, options: AvroOptions) -> Convert:
         """Leave the bytes as they are, or turn them."""
+        checked = self._checked
         if options.bit == "bytes":
-            return None
-        return any if self.bits == 1 else lambda payload: payload[::-1]
+            return checked
+        if self.bits == 1:
+            return lambda payload: any(checked(payload))
+        return lambda payload: checked(payload)[::-1]
 
     def native(self, options: AvroOptions) -> Native | None:
         """Take the bytes."""
-        return Native(NativeKind.BYTES) if options.bit == "bytes" else None
+        return Native(NativeKind.BITS, self.first) if options.bit == "bytes" else None
 
     def from_default(self, text: str) -> int:
         """Take b'101', or decimal digits."""
@@ -586,7 +596,7 @@ class Bit(ColumnCodec):
 
     def from_selected(self, value: bytes) -> int:
         """Take the bytes."""
-        return self.decode(value)
+        return int.from_bytes(value, "big")
 
     def sql_type(self) -> str:
         """Write the type with its number of bits."""

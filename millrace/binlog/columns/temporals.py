@@ -10,6 +10,10 @@ whose digits the table map does not tell: only the catalog does (``Field_*_hires
 MySQL stores dates that no calendar has: 0000-00-00, months and days that are zero, 31 February where the
 mode allows it. So the natural values are :class:`Date`, :class:`DateTime` and :class:`Timestamp` rather
 than those of :mod:`datetime`. TIME is a :class:`datetime.timedelta`.
+
+The forms have room for more than servers write: a month of 13, an hour of 24, a fraction of a whole second, a
+digit more than the column has. Such bytes are no value: :meth:`ColumnCodec.decode` raises
+:class:`InvalidValueError`, and every view with it.
 """
 
 import datetime as dt
@@ -39,10 +43,21 @@ from millrace.binlog.columns.declaration import (
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import EncodeError, InvalidValueError, UnrepresentableError
 
-__all__ = ["Date", "DateTime", "Timestamp", "fraction_text", "time_text"]
+__all__ = [
+    "Date",
+    "DateTime",
+    "Timestamp",
+    "checked_datetime",
+    "checked_fraction",
+    "checked_time",
+    "fraction_text",
+    "time_text",
+]
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400_000_000
+_HOURS = 838
+"""Hours of the greatest TIME."""
 _MICROSECOND = dt.timedelta(microseconds=1)
 _MICRO_TIMESTAMP = "io.debezium.time.MicroTimestamp"
 _CONNECT_TIMESTAMP = "org.apache.kafka.connect.data.Timestamp"
@@ -128,16 +143,36 @@ def _days(year: int, month: int, day: int) -> int:
         raise UnrepresentableError(f"{Date(year, month, day)} is not a day of a calendar") from None
 
 
-def _micros_of_day(hour: int, minute: int, second: int) -> int:
-    if hour > 23 or minute > 59 or second > 59:
-        raise UnrepresentableError(f"{hour:02d}:{minute:02d}:{second:02d} is not a time of a day")
-    return (hour * 3600 + minute * 60 + second) * 1_000_000
-
-
-def _checked_time(hours: int, minutes: int, seconds: int, microsecond: int) -> int:
-    if hours > 1023 or minutes > 59 or seconds > 59 or microsecond > 999_999:
-        raise InvalidValueError(f"{hours}:{minutes}:{seconds}.{microsecond:06d} is not a TIME")
+def checked_time(hours: int, minutes: int, seconds: int, microsecond: int) -> int:
+    """Return the microseconds of a TIME without its sign; raise InvalidValueError if no server writes it."""
+    if hours > _HOURS or minutes > 59 or seconds > 59:
+        raise InvalidValueError(f"{hours}:{minutes:02d}:{seconds:02d} is not a TIME")
     return (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + microsecond
+
+
+def _checked_date(date: Date) -> Date:
+    if date.year > 9999 or date.month > 12 or date.day > 31:
+        raise InvalidValueError(f"{date} is not a DATE")
+    return date
+
+
+def checked_datetime(moment: DateTime) -> DateTime:
+    """Return a DATETIME; raise InvalidValueError if no server writes it."""
+    year, month, day, hour, minute, second, _ = moment
+    if year > 9999 or month > 12 or day > 31 or hour > 23 or minute > 59 or second > 59:
+        raise InvalidValueError(f"{moment} is not a DATETIME")
+    return moment
+
+
+def checked_fraction(units: int, digits: int = 6, unit: int = 1) -> int:
+    """Return the microseconds of a fraction in units of ``unit`` microseconds.
+
+    Raise InvalidValueError if it is a second or more, or has more digits than it may.
+    """
+    microsecond = units * unit
+    if microsecond > 999_999 or microsecond % 10 ** (6 - digits):
+        raise InvalidValueError(f"{microsecond} microseconds are not a second's fraction of {digits} digits")
+    return microsecond
 
 
 def _digits(column: Column) -> int:
@@ -148,9 +183,8 @@ def _digits(column: Column) -> int:
     return metadata.digits
 
 
-def _micros(payload: bytes) -> int:
-    """Read a fraction of 1-3 bytes: hundredths, ten-thousandths or millionths of a second."""
-    return int.from_bytes(payload, "big") * (0, 10_000, 100, 1)[len(payload)]
+_UNITS = (0, 10_000, 100, 1)
+"""Microseconds in a unit of a fraction of 0-3 bytes: hundredths, ten-thousandths, millionths of a second."""
 
 
 def _fraction_units(microsecond: int, size: int) -> int:
@@ -202,8 +236,8 @@ class _Temporal(ColumnCodec):
         """Write the text in quotes."""
         return lambda payload: b"'%b'" % str(self.text(self.decode(payload))).encode("ascii")
 
-    def _divisor(self) -> int:
-        """Give what to divide the units of the fraction by that are stored, to have those of the digits."""
+    def _step(self) -> int:
+        """Return the number of which the stored units of the fraction are a multiple, by the digits."""
         return 10 if self.digits % 2 else 1
 
 
@@ -218,12 +252,12 @@ class DateCodec(_Temporal):
     def decode(self, payload: bytes) -> Date:
         """Give a Date."""
         packed = int.from_bytes(payload, "little")
-        return Date(packed >> 9, packed >> 5 & 15, packed & 31)
+        return _checked_date(Date(packed >> 9, packed >> 5 & 15, packed & 31))
 
     def encode(self, value: Date) -> bytes:
         """Take a Date."""
         year, month, day = value
-        if not (0 <= year < 1 << 15 and 0 <= month < 16 and 0 <= day < 32):
+        if not (0 <= year <= 9999 and 0 <= month <= 12 and 0 <= day < 32):
             raise EncodeError(f"{value} is not a DATE")
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
 
@@ -263,12 +297,7 @@ class DateCodec(_Temporal):
 
     def printer(self) -> Print:
         """Write year, month and day with colons between them."""
-
-        def write(payload: bytes) -> bytes:
-            packed = int.from_bytes(payload, "little")
-            return b"'%04d:%02d:%02d'" % (packed >> 9, packed >> 5 & 15, packed & 31)
-
-        return write
+        return lambda payload: b"'%04d:%02d:%02d'" % self.decode(payload)
 
 
 @lru_cache(maxsize=4096)
@@ -360,8 +389,8 @@ class Time2(_TimeCodec):
         magnitude = abs(packed)
         size = self.fraction_bytes
         whole = magnitude >> 8 * size
-        fraction = (magnitude & (1 << 8 * size) - 1) * (0, 10_000, 100, 1)[size]
-        micros = _checked_time(whole >> 12, whole >> 6 & 63, whole & 63, fraction)
+        fraction = checked_fraction(magnitude & (1 << 8 * size) - 1, self.digits, _UNITS[size])
+        micros = checked_time(whole >> 12, whole >> 6 & 63, whole & 63, fraction)
         return -micros if packed < 0 else micros
 
     def encode(self, value: dt.timedelta) -> bytes:
@@ -378,7 +407,9 @@ class Time2(_TimeCodec):
 
     def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return None if options.temporal == "connect" else Native(NativeKind.TIME, self.fraction_bytes)
+        if options.temporal == "connect":
+            return None
+        return Native(NativeKind.TIME, self.fraction_bytes, self._step())
 
 
 _TIME_HIRES_SIZES = (3, 4, 4, 5, 5, 5, 6)
@@ -404,11 +435,13 @@ class Time(_TimeCodec):
     def micros(self, payload: bytes) -> int:
         """Read the signed number of microseconds."""
         if self.digits:
-            units = int.from_bytes(payload, "big") - _TIME_HIRES_ZERO // self.unit
-            return units * self.unit
+            micros = int.from_bytes(payload, "big") * self.unit - _TIME_HIRES_ZERO
+            if abs(micros) >= _TIME_HIRES_ZERO:
+                raise InvalidValueError(f"{payload.hex()} is not a TIME({self.digits})")
+            return micros
         number = int.from_bytes(payload, "little", signed=True)
         hhmm, second = divmod(abs(number), 100)
-        micros = _checked_time(hhmm // 100, hhmm % 100, second, 0)
+        micros = checked_time(hhmm // 100, hhmm % 100, second, 0)
         return -micros if number < 0 else micros
 
     def encode(self, value: dt.timedelta) -> bytes:
@@ -493,21 +526,16 @@ class DateTime2(_DateTimeCodec):
         if packed < 0:
             raise InvalidValueError(f"{payload.hex()} is not a DATETIME")
         year, month = divmod(packed >> 22, 13)
-        return DateTime(
-            year,
-            month,
-            packed >> 17 & 31,
-            packed >> 12 & 31,
-            packed >> 6 & 63,
-            packed & 63,
-            _micros(payload[5:]),
-        )
+        clock = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+        units = int.from_bytes(payload[5:], "big")
+        fraction = checked_fraction(units, self.digits, _UNITS[self.fraction_bytes])
+        return checked_datetime(DateTime(year, month, packed >> 17 & 31, *clock, fraction))
 
     def encode(self, value: DateTime) -> bytes:
         """Take a DateTime with no more digits than the column."""
         year, month, day, hour, minute, second, microsecond = value
         if not (
-            0 <= month <= 12 and 0 <= day < 32 and 0 <= hour < 32 and 0 <= minute < 64 and 0 <= second < 64
+            0 <= month <= 12 and 0 <= day < 32 and 0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60
         ):
             raise EncodeError(f"{value} is not a DATETIME")
         packed = (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
@@ -521,45 +549,29 @@ class DateTime2(_DateTimeCodec):
         """Convert to microseconds."""
         shift = 8 * self.fraction_bytes
         mask = (1 << shift) - 1
-        unit = (0, 10_000, 100, 1)[self.fraction_bytes]
+        unit, digits = _UNITS[self.fraction_bytes], self.digits
 
         from_bytes = int.from_bytes
 
         def convert(payload: bytes) -> int:
             packed = from_bytes(payload, "big")
             time = packed >> shift
+            fraction = checked_fraction(packed & mask, digits, unit) if digits else 0
             try:
                 return (
                     _packed_midnight(time >> 17)
                     + _MICROS_OF_MINUTE[time >> 6 & 2047]
                     + _MICROS_OF_SECOND[time & 63]
-                    + (packed & mask) * unit
+                    + fraction
                 )
             except KeyError:
-                raise UnrepresentableError(f"{payload.hex()} has no time of a day") from None
+                raise InvalidValueError(f"{payload.hex()} is not a DATETIME") from None
 
         return convert
 
     def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return None if self._ms(options) else Native(NativeKind.DATETIME, self.fraction_bytes)
-
-    def printer(self) -> Print:
-        """Write the fields in quotes, straight from the bits, whatever these say."""
-        shift, digits, divisor = 8 * self.fraction_bytes, self.digits, self._divisor()
-        mask = (1 << shift) - 1
-        from_bytes = int.from_bytes
-
-        def write(payload: bytes) -> bytes:
-            packed = from_bytes(payload, "big")
-            time = packed >> shift
-            year, month = divmod((time >> 22) - (1 << 17), 13)
-            fields = (year, month, time >> 17 & 31, time >> 12 & 31, time >> 6 & 63, time & 63)
-            if not digits:
-                return b"'%04d-%02d-%02d %02d:%02d:%02d'" % fields
-            return b"'%04d-%02d-%02d %02d:%02d:%02d.%0*d'" % (*fields, digits, (packed & mask) // divisor)
-
-        return write
+        return None if self._ms(options) else Native(NativeKind.DATETIME, self.fraction_bytes, self._step())
 
 
 _MICROS_OF_MINUTE = {
@@ -605,11 +617,10 @@ class DateTimeOld(_DateTimeCodec):
             rest, hour = divmod(rest, 24)
             rest, day = divmod(rest, 32)
             year, month = divmod(rest, 13)
-            return DateTime(year, month, day, hour, minute, second, micros)
+            return checked_datetime(DateTime(year, month, day, hour, minute, second, micros))
         date, time = divmod(payload, 1_000_000)
-        return DateTime(
-            date // 10_000, date // 100 % 100, date % 100, time // 10_000, time // 100 % 100, time % 100
-        )
+        clock = time // 10_000, time // 100 % 100, time % 100
+        return checked_datetime(DateTime(date // 10_000, date // 100 % 100, date % 100, *clock))
 
     def encode(self, value: DateTime) -> int | bytes:
         """Take a DateTime with no more digits than the column."""
@@ -626,7 +637,8 @@ class DateTimeOld(_DateTimeCodec):
 
         def convert(payload: Any) -> int:
             year, month, day, hour, minute, second, microsecond = self.decode(payload)
-            return _days(year, month, day) * _DAY + _micros_of_day(hour, minute, second) + microsecond
+            seconds = hour * 3600 + minute * 60 + second
+            return _days(year, month, day) * _DAY + seconds * 1_000_000 + microsecond
 
         return convert
 
@@ -669,6 +681,18 @@ class _TimestampCodec(_Temporal):
         seconds, _, fraction = value.partition(b".")
         return Timestamp(int(seconds), _selected_micros(fraction))
 
+    def printer(self) -> Print:
+        """Write seconds since 1970 and the fraction."""
+        decode, digits = self.decode, self.digits
+
+        def write(payload: Any) -> bytes:
+            seconds, microsecond = decode(payload)
+            if not digits:
+                return b"%d" % seconds
+            return b"%d.%0*d" % (seconds, digits, microsecond // 10 ** (6 - digits))
+
+        return write
+
 
 def _zoned(micros: int, digits: int) -> str:
     return Timestamp(*divmod(micros, 1_000_000)).text(digits).replace(" ", "T") + "Z"
@@ -694,7 +718,9 @@ class Timestamp2(_TimestampCodec):
 
     def decode(self, payload: bytes) -> Timestamp:
         """Give a Timestamp."""
-        return Timestamp(int.from_bytes(payload[:4], "big"), _micros(payload[4:]))
+        units = int.from_bytes(payload[4:], "big")
+        fraction = checked_fraction(units, self.digits, _UNITS[self.fraction_bytes])
+        return Timestamp(int.from_bytes(payload[:4], "big"), fraction)
 
     def encode(self, value: Timestamp) -> bytes:
         """Take a Timestamp with no more digits than the column."""
@@ -715,26 +741,18 @@ class Timestamp2(_TimestampCodec):
             return convert_seconds
 
         def convert(payload: bytes) -> int:
-            return _timestamp_micros(int.from_bytes(payload[:4], "big") * 1_000_000 + _micros(payload[4:]))
+            seconds, microsecond = self.decode(payload)
+            return _timestamp_micros(seconds * 1_000_000 + microsecond)
 
         return convert
 
     def native(self, options: AvroOptions) -> Native | None:
         """Count the microseconds."""
-        return Native(NativeKind.TIMESTAMP, self.fraction_bytes) if options.temporal == "logical" else None
-
-    def printer(self) -> Print:
-        """Write seconds since 1970 and the fraction."""
-        shift, digits, divisor = 8 * self.fraction_bytes, self.digits, self._divisor()
-        mask = (1 << shift) - 1
-
-        def write(payload: bytes) -> bytes:
-            packed = int.from_bytes(payload, "big")
-            if not digits:
-                return b"%d" % packed
-            return b"%d.%0*d" % (packed >> shift, digits, (packed & mask) // divisor)
-
-        return write
+        return (
+            Native(NativeKind.TIMESTAMP, self.fraction_bytes, self._step())
+            if options.temporal == "logical"
+            else None
+        )
 
 
 _TIMESTAMP_HIRES_FRACTION = (0, 1, 1, 2, 2, 3, 3)
@@ -759,8 +777,8 @@ class TimestampOld(_TimestampCodec):
     def decode(self, payload: Any) -> Timestamp:
         """Give a Timestamp."""
         if self.digits:
-            micros = int.from_bytes(payload[4:], "big") * self.unit
-            return Timestamp(int.from_bytes(payload[:4], "big"), micros)
+            fraction = checked_fraction(int.from_bytes(payload[4:], "big"), self.digits, self.unit)
+            return Timestamp(int.from_bytes(payload[:4], "big"), fraction)
         return Timestamp(payload)
 
     def encode(self, value: Timestamp) -> int | bytes:
@@ -780,15 +798,3 @@ class TimestampOld(_TimestampCodec):
             return _timestamp_micros(seconds * 1_000_000 + microsecond)
 
         return convert
-
-    def printer(self) -> Print:
-        """Write seconds since 1970 and the fraction."""
-        decode, digits = self.decode, self.digits
-
-        def write(payload: Any) -> bytes:
-            seconds, microsecond = decode(payload)
-            if not digits:
-                return b"%d" % seconds
-            return b"%d.%0*d" % (seconds, digits, microsecond // 10 ** (6 - digits))
-
-        return write

@@ -126,6 +126,48 @@ def test_a_document_cut_short_raises(binary: str, text: str) -> None:
         assert found == text
 
 
+def _packed(date: int, hour: int, minute: int, second: int, micros: int) -> bytes:
+    """Write a temporal as documents have it; ``date`` is year times 13 plus month, times 32, plus the day."""
+    return (((date << 5 | hour) << 12 | minute << 6 | second) << 24 | micros).to_bytes(
+        8, "little", signed=True
+    )
+
+
+_DAY = (2024 * 13 + 2) * 32 + 29
+
+
+@pytest.mark.parametrize("kind", [ColumnType.DATE, ColumnType.DATETIME, ColumnType.TIMESTAMP])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (_DAY, 24, 0, 0, 0), (_DAY, 0, 60, 0, 0), (_DAY, 0, 0, 60, 0), (_DAY, 0, 0, 0, 1_000_000),
+        (10_000 * 13 * 32, 0, 0, 0, 0), (-1, 0, 0, 0, 0),
+    ],
+)  # fmt: skip
+def test_what_no_server_writes_in_a_document_is_refused(kind: ColumnType, fields: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidValueError):
+        json_text(bytes((0x0F, kind, 8)) + _packed(*fields))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("hour", "minute", "second", "micros"),
+    [(839, 0, 0, 0), (0, 60, 0, 0), (0, 0, 60, 0), (0, 0, 0, 1_000_000)],
+)
+def test_a_time_that_no_server_writes_is_refused(
+    hour: int, minute: int, second: int, micros: int, sign: int
+) -> None:
+    packed = sign * ((hour << 12 | minute << 6 | second) << 24 | micros)
+    with pytest.raises(InvalidValueError):
+        json_text(bytes((0x0F, ColumnType.TIME, 8)) + packed.to_bytes(8, "little", signed=True))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_lacks_is_refused(value: float) -> None:
+    with pytest.raises(InvalidValueError):
+        decode_json(b"\x0b" + struct.pack("<d", value))
+
+
 def test_no_bytes_are_null() -> None:
     assert decode_json(b"") is None
     assert json_text(b"") == "null"

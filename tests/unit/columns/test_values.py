@@ -38,7 +38,6 @@ def avro(one: ColumnCodec, value: object, options: AvroOptions | None = None) ->
         DateTime(2024, 2, 0, 1, 1, 1),
         DateTime(2023, 2, 31, 0, 0, 0),
         DateTime(0, 1, 1, 0, 0, 0),
-        DateTime(2024, 1, 1, 24, 0, 0),
     ],
 )
 def test_moments_that_no_calendar_has(column_type: ColumnType, value: DateTime) -> None:

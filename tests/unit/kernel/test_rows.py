@@ -323,7 +323,7 @@ def test_days_of_the_calendar() -> None:
         10_000,
     )
     rows = b"".join(
-        b"\0" + raw_value(one, Date(year, month, day))
+        b"\0" + (year << 9 | month << 5 | day).to_bytes(3, "little")
         for year in years
         for month in range(14)
         for day in range(32)
