@@ -20,6 +20,8 @@ from millrace.binlog.columns.temporals import Date, DateTime, Timestamp
 from millrace.binlog.errors import UnrepresentableError
 from millrace.binlog.events.rows import RowsOperation
 from millrace.binlog.table import ResolvedTable
+from tests.column_images import COLUMNS as IMAGES
+from tests.column_images import some_images
 from tests.columns import column
 from tests.unit.columns.test_vectors import EVERY, VECTORS, Vector, image_of
 from tests.unit.kernel.both_rows import NOT_BUILT, Way, ways
@@ -85,7 +87,12 @@ INTEGERS = {
     ColumnType.LONG: 32,
     ColumnType.LONGLONG: 64,
 }
-DAYS = st.builds(Date, st.integers(0, 10000), st.integers(0, 13), st.integers(0, 31))
+DAYS = st.builds(Date, st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31))
+
+
+def some(one: Column) -> st.SearchStrategy[bytes]:
+    """Images of a column, those among them that no server writes."""
+    return st.sampled_from([image.payload for image in some_images(0, one, 60)])
 
 
 def times(digits: int) -> st.SearchStrategy[dt.timedelta]:
@@ -96,7 +103,7 @@ def times(digits: int) -> st.SearchStrategy[dt.timedelta]:
 
 def datetimes(digits: int) -> st.SearchStrategy[DateTime]:
     unit = 10 ** (6 - digits)
-    clock = (st.integers(0, 24), st.integers(0, 60), st.integers(0, 60))
+    clock = (st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
     fraction = st.integers(0, 999_999 // unit).map(lambda units: units * unit)
     return st.builds(DateTime, st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), *clock, fraction)
 
@@ -158,6 +165,7 @@ COLUMNS: list[tuple[Column, st.SearchStrategy[Any]]] = [
     (column(ColumnType.DOUBLE, 8), st.floats()),
     (column(ColumnType.YEAR), st.just(0) | st.integers(1901, 2155)),
     (column(ColumnType.DATE), DAYS),
+    *((one, some(one)) for one in IMAGES),
     *((column(ColumnType.TIME2, digits), times(digits)) for digits in (0, 2, 4, 6)),
     *((column(ColumnType.DATETIME2, digits), datetimes(digits)) for digits in (0, 2, 4, 6)),
     *((column(ColumnType.TIMESTAMP2, digits), timestamps(digits)) for digits in (0, 2, 4, 6)),
@@ -209,7 +217,7 @@ def raw_value(one: Column, value: Any) -> bytes:
     codec = codec_of(one)
     payload = value if isinstance(value, bytes) else codec.encode(value)
     if codec.struct_code:
-        return struct.pack("<" + codec.struct_code, payload)
+        return payload if isinstance(payload, bytes) else struct.pack("<" + codec.struct_code, payload)
     return len(payload).to_bytes(codec.length_bytes, "little") + payload
 
 
