@@ -19,6 +19,7 @@ import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
@@ -29,6 +30,7 @@ from fastavro.read import LOGICAL_READERS
 from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
+from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.names import folded
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -37,6 +39,7 @@ from millrace.ddl import Server
 from millrace.ddl.statements import ColumnSpec
 from millrace.kafka.client import Message, admin_client
 from millrace.kafka.read import bytes_of, read_topic, source_topics
+from millrace.mysql.catalog import enum_members
 from millrace.mysql.connection import Flavour, MysqlConnection, Value
 from millrace.mysql.errors import SourceError
 from millrace.rowmapper.json_format import envelope_of
@@ -79,8 +82,19 @@ _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     "double": 0.0,
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "set"), ""),
     **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), b""),
+    **dict.fromkeys(("geometry", *GEOMETRY_TYPES, "geomcollection"), b""),
+    "json": "null",
+    "uuid": "00000000-0000-0000-0000-000000000000",
+    "inet4": "0.0.0.0",  # noqa: S104 - no address to listen at
+    "inet6": "::",
+    "date": "0000-00-00",
 }
-"""What the server fills in for a NOT NULL column without a default."""
+"""What the server fills in for a NOT NULL column without a default, where the name of the type tells it."""
+_ZERO_TIMES: Final = {
+    "time": "00:00:00",
+    "datetime": "0000-00-00 00:00:00",
+    "timestamp": "0000-00-00 00:00:00",
+}
 _TIMES: Final = {
     "date": "[0-9]{4}-[0-9]{2}-[0-9]{2}",
     "datetime": "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}",
@@ -122,6 +136,8 @@ class Column:
     """Whether rows that are there when it is added get values of their own."""
     added: str = ""
     """SQL for what they get; without it, it is the default."""
+    column_type: str = ""
+    """The type with its lengths and members."""
 
     @property
     def expression(self) -> str:
@@ -681,6 +697,9 @@ def from_server(column: Column, text: str | bytes | None) -> Any:
         return Decimal(text if isinstance(text, str) else text.decode())
     if column.data_type in {"float", "double"}:
         return float(text)
+    if column.data_type in {"enum", "set"} and isinstance(text, bytes):
+        with suppress(UnicodeDecodeError):  # CHARACTER SET binary
+            return text.decode()
     return text
 
 
@@ -729,6 +748,7 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
             _fraction(row.text("column_type")),
             bool(row.number("in_key")),
             _COMPUTED.search(f"{row.text('extra')} {row.text('preset')}") is not None,
+            column_type=row.text("column_type"),
         )
         for row in rows
     ]
@@ -775,22 +795,39 @@ def _default(connection: MysqlConnection, database: str, table: str, column: Col
         rows = list(_printed(connection, query))
     except SourceError as error:
         if error.__cause__ is not None and error.__cause__.args[:1] == (_NO_DEFAULT,):
-            return _IMPLICIT_DEFAULTS.get(column.data_type)
+            mariadb = connection.flavour is Flavour.MARIADB
+            return _implicit_default(column, column.column_type, mariadb=mariadb)
         raise
     return from_server(column, rows[0][0]) if rows else None
 
 
+def _implicit_default(column: Column, column_type: str, *, mariadb: bool | None) -> Any:
+    """Return what the server fills in for a NOT NULL column without a default."""
+    kind, sql = column.data_type, SqlType.parse(column_type)
+    if kind == "enum":
+        members = enum_members(column_type)
+        return members[0] if members else Untold("the members of its ENUM are not known")
+    if kind == "binary":
+        return bytes(sql.argument(1))
+    if kind == "bit":
+        return bytes((sql.argument(1) + 7) // 8)
+    if kind == "vector" and mariadb is not None:
+        return bytes(4 * sql.argument(2048)) if mariadb else b""
+    if kind in _ZERO_TIMES:
+        return _with_fraction(f"{_ZERO_TIMES[kind]}.000000", column.fraction)
+    return _IMPLICIT_DEFAULTS.get(kind, Untold("what the server fills in for its type is not known"))
+
+
 def added_value(column: Column, definition: ColumnDefinition, spec: ColumnSpec) -> Any:
     """Tell what the rows that were there got when a column was added, as far as the statement tells."""
-    kind, text = column.data_type, spec.default
+    text = spec.default
     untold = Untold("the server has computed it as the column was added")
     if spec.computed or definition.generated:
         return untold
     if text is None:
         if definition.nullable:
             return None
-        first = definition.members[0] if kind == "enum" and definition.members else untold
-        return _IMPLICIT_DEFAULTS.get(kind, first)
+        return _implicit_default(column, definition.column_type, mariadb=None)
     try:
         return _literal(column, definition, text)
     except (ValueError, ArithmeticError):

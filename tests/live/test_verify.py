@@ -298,6 +298,24 @@ def test_what_cannot_be_compared_is_said(world):
     assert "no server is named" in verify(world, "raw", code=2, MILLRACE_MYSQL_HOST="")
 
 
+FILLED = """
+TINYINT INT DECIMAL(10,3) DOUBLE FLOAT(7,3) BIT(1) BIT(12) YEAR DATE TIME TIME(3) DATETIME DATETIME(6)
+TIMESTAMP TIMESTAMP(3) CHAR(5) VARCHAR(5) TEXT BINARY(4) VARBINARY(4) BLOB ENUM('a','b') ENUM('','b')
+SET('a','b') ENUM('x','y')/CHARSET/binary SET('x','y')/CHARSET/binary ENUM('x','y')/CHARSET/latin1
+"""
+
+
+def add_filled_columns(world):
+    """Add columns of each type, NOT NULL and without a default, for which the server fills in something."""
+    types = FILLED.split() + (["JSON"] if isinstance(world.server, MySQL) else ["UUID", "INET6"])
+    added = [f"ADD c{at} {kind.replace('/', ' ')} NOT NULL" for at, kind in enumerate(types)]
+    names = ", ".join(f"c{at}" for at in range(len(types)))
+    run(world, "CREATE TABLE filled (id INT PRIMARY KEY)", "INSERT INTO filled VALUES (1), (2)")
+    run(world, f"SET sql_mode = ''; ALTER TABLE filled {', '.join(added)}")
+    run(world, f"SET sql_mode = ''; INSERT INTO filled SELECT 3, {names} FROM filled LIMIT 1")
+    world.wait_for_row("filled", 3)
+
+
 @MARIADB_IS_SLOW
 def test_rows_that_nothing_has_read_are_missing(world):
     """Those of a table without a topic: it was written to before the reader began, and is now no more."""
@@ -319,7 +337,9 @@ def test_rows_that_nothing_has_read_are_missing(world):
         assert f"{names['early']}: 0 records, 0 rows: equal" in verify(world, "rows", "--idle", **only)
         world.command("snapshot", names["early"])
         world.wait_for_row("early", 2)
+        add_filled_columns(world)
         said = verify(world, "rows").splitlines()
+        assert f"{world.database}.filled: 3 records, 3 rows: equal" in said
         assert f"{names['early']}: 2 records, 2 rows: equal" in said
         assert f"{names['blank']}: 0 records, 0 rows: equal" in said
         assert said[-1].endswith("epoch 0: equal; not compared: 1 named above")

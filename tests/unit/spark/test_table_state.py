@@ -126,6 +126,15 @@ def test_names_of_tables() -> None:
         ("INT AS (a + 1)", Untold),
         ("VARBINARY(9) DEFAULT 'ab'", b"ab"),
         ("BINARY(9) DEFAULT 'ab'", Untold),
+        ("ENUM('b', 'a') CHARACTER SET latin1 NOT NULL", "b"),
+        ("SET('b', 'a') CHARACTER SET latin1 NOT NULL", ""),
+        ("BINARY(3) NOT NULL", b"\0\0\0"),
+        ("BIT(12) NOT NULL", b"\0\0"),
+        ("DATE NOT NULL", "0000-00-00"),
+        ("TIME NOT NULL", "00:00:00"),
+        ("DATETIME(3) NOT NULL", "0000-00-00 00:00:00.000"),
+        ("JSON NOT NULL", "null"),
+        ("VECTOR(3) NOT NULL", Untold),
     ],
 )
 def test_what_rows_get_that_are_there(clause: str, expected: Any) -> None:
