@@ -37,6 +37,7 @@ _BINARY_OF: Final = {
 }
 _TEXTS: Final = ((255, "tinytext"), (65_535, "text"), (16_777_215, "mediumtext"), (4_294_967_295, "longtext"))
 _MAX_VARCHAR: Final = 65_535
+_WIDE: Final = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
 _LENGTHY: Final = frozenset(("char", "varchar", "binary", "varbinary"))
 _WITH_PREFIX: Final = frozenset((*_BINARY_OF, *_BINARY_OF.values(), *GEOMETRY_TYPES))
 """Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
@@ -62,7 +63,7 @@ def has_charset(column: ColumnDefinition) -> bool:
 
 def names_charset(spec: ColumnSpec, server: Server) -> bool:
     """Tell whether a column that a statement defines has a character set of its own, other than binary."""
-    if spec.type == "json" and server.mariadb:
+    if spec.type in ("nchar", "nvarchar") or (spec.type == "json" and server.mariadb):
         return True
     named = spec.charset or charset_of(spec.collation)
     return spec.type in _WITH_CHARSET and named not in (None, BINARY)
@@ -194,8 +195,8 @@ def converted(
 
 def _read_again(member: str, column: ColumnDefinition, charset: str) -> str:
     """Return what a member's bytes are in another character set: servers keep them, "ü" becomes "Ã¼"."""
-    # Where "?" or nothing is shown, or NUL, the bytes may be others.
-    if member and not {"?", "\0"} & set(member):
+    # Where "?" or nothing is shown, or NUL, the bytes may be others; MySQL leaves out an odd one of UTF-16.
+    if member and not {"?", "\0"} & set(member) and column.charset not in _WIDE:
         assert column.charset is not None
         with suppress(ValueError):
             raw = charsets.charset(column.charset).encode(member)

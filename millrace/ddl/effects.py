@@ -4,6 +4,7 @@ The order in which ALTER TABLE works, the names that servers give to indexes, an
 columns go are those of ``mysql_prepare_alter_table`` and ``mysql_prepare_create_table``.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -50,6 +51,8 @@ TableKey = tuple[str, str]
 UNNAMED: Final[TableKey] = "", "*"
 """What stands for all tables that a statement may have made and that its text does not tell."""
 
+_WRITTEN_BY_SERVERS: Final = re.compile(r"CREATE (OR REPLACE )?TABLE [^\n]*\(\n  [`\"]")
+
 _WITH_TABLES: Final = frozenset({"TABLE", "SEQUENCE", "DATABASE"})
 
 
@@ -88,11 +91,20 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
     statement = None
     try:
         statement = ddl.parse(text, session)
+        _check_charset_is_told(text, statement, session)
         if statement is not None:
             _APPLY[type(statement)](work, statement)
     except NotUnderstoodError as error:
         return _unknown(text, session, known, str(error), told=_tells_all(text, statement))
     return work.changes
+
+
+def _check_charset_is_told(text: str, statement: ddl.Ddl | None, session: Session) -> None:
+    """Raise NotUnderstoodError for what a server logs of CREATE TABLE LIKE a temporary table."""
+    if not (session.uses_temporary and isinstance(statement, ddl.CreateTable)):
+        return
+    if _WRITTEN_BY_SERVERS.match(text) is not None and not statement.options.names_charset:
+        raise NotUnderstoodError("its character set is that of a temporary table, which the log leaves out")
 
 
 def altered(text: str, session: Session, *, whole: bool = True) -> set[TableKey]:
@@ -434,7 +446,8 @@ class _Table:
             charset, collation = self._converts_to
             text = "longtext" if spec.type == "json" else spec.type
             spec = replace(spec, type=text, charset=charset, collation=collation)
-        return column_definition(spec, self._charset, self._session)
+        default = self._charset if self._converts_to is None else self._converts_to[0]
+        return column_definition(spec, default, self._session)
 
     def insert(self, spec: ColumnSpec, after: str | None) -> None:
         """Add a column, and the keys that it declares."""
@@ -515,9 +528,8 @@ class _Table:
 
     def _set_defaults(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
         """Take the table's options, which hold for all columns of the statement; convert those there are."""
-        options = [each.options for each in operations if isinstance(each, ddl.SetOptions)]
-        named = {charset_named(one.charset) for one in options if one.charset not in (None, "default")}
-        for each in operations:
+        # MariaDB converts the columns to one character set, and may have another as the table's default.
+        for each in sorted(operations, key=lambda each: not isinstance(each, ddl.ConvertTo)):
             if isinstance(each, ddl.SetOptions):
                 self._engine = each.options.engine or self._engine
                 if each.options.names_charset:
@@ -526,8 +538,6 @@ class _Table:
                 self._set_charset(each.charset or "default", each.collation, database_charset)
                 if self._charset is None:
                     raise NotUnderstoodError("it converts to an unknown default character set")
-                if named - {self._charset}:
-                    raise NotUnderstoodError("it converts to a character set, and names another as default")
                 self._converts_to = self._charset, each.collation
                 self._columns = [
                     converted(column, self._charset, each.collation, self._session.server)
@@ -595,6 +605,7 @@ class _Table:
                 renames[folded(column.name)] = change.new
                 columns.append(self._renamed(replace(column, name=change.new), column))
             elif isinstance(change, ddl.ChangeColumn):
+                self._check_converted_text(change.column)
                 if change.column.name != column.name:
                     renames[folded(column.name)] = change.column.name
                 columns.append(self._renamed(self._define(change.column), column))
@@ -617,6 +628,12 @@ class _Table:
         for _, change in changes:
             if isinstance(change, ddl.ChangeColumn) and change.after is None:
                 self._keys_of(change.column)
+
+    def _check_converted_text(self, spec: ColumnSpec) -> None:
+        unsized = spec.type in _UNSIZED and not spec.arguments
+        if self._converts_to is not None and unsized and not self._session.server.mariadb:
+            # MySQL 9.7 lets it have the size that it had.
+            raise NotUnderstoodError(f"column {spec.name} becomes {spec.type} as its table is converted")
 
     def _renamed(self, column: ColumnDefinition, was: ColumnDefinition) -> ColumnDefinition:
         """Give a column with its former names: none where it has got the name of another."""
@@ -735,6 +752,7 @@ class _Table:
         ).after(self._was, self._others)
 
 
+_UNSIZED: Final = frozenset(("tinytext", "text", "mediumtext"))
 _HASHES: Final = (10, 4)
 """The MariaDB since which unique keys may be hashed."""
 _IN_MEMORY: Final = frozenset(("memory", "heap"))

@@ -44,7 +44,13 @@ ODD = (
     ),
 )
 TABLES = ("t1", "t2", "t3", "T_Four", "order", "tab`le")
-CHARSETS = ("utf8mb4", "latin1", "utf8mb3", "ascii", "binary", "ucs2", "gbk", "cp1251")
+CHARSETS = (
+    *("utf8mb4",) * 8,
+    *("utf8mb3",) * 4,
+    *("latin1",) * 4,
+    *("ascii", "binary", "ucs2", "gbk", "cp1251"),
+)
+"""Those that people write, and then more often."""
 COLLATIONS = (
     "utf8mb4_bin",
     "utf8mb4_general_ci",

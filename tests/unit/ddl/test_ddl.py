@@ -598,3 +598,50 @@ def test_members_that_get_another_character_set(
     tables.run(f"CREATE TABLE t (a {written}) CHARSET {before}", session)
     tables.run(f"ALTER TABLE t CONVERT TO CHARACTER SET {after}", session)
     assert (f"; a {expected} {after}" if expected else "unknown: ") in tables.brief("t")
+
+
+@pytest.mark.parametrize(
+    ("alteration", "expected"),
+    [
+        ("CONVERT TO CHARACTER SET gbk, CHARSET cp1251", "[cp1251]; a varchar(5) gbk"),
+        ("CHARSET cp1251, CONVERT TO CHARACTER SET gbk", "[cp1251]; a varchar(5) gbk"),
+        (
+            "CONVERT TO CHARACTER SET gbk, CHARSET cp1251, ADD b CHAR(5)",
+            "[cp1251]; a varchar(5) gbk; b char(5) gbk",
+        ),
+        (
+            "ADD b NCHAR(5), ADD c JSON, CONVERT TO CHARACTER SET cp1251",
+            "[cp1251]; a varchar(5) cp1251; b char(5) cp1251; c longtext cp1251",
+        ),
+    ],
+)
+def test_a_table_that_is_converted(alteration: str, expected: str) -> None:
+    """As MariaDB 11.8.9 shows it."""
+    tables = Tables()
+    session = Session("d", server=Server(mariadb=True, version=(11, 8, 9)))
+    tables.run("CREATE TABLE t (a VARCHAR(5) CHARSET latin1) CHARSET utf8mb4", session)
+    tables.run(f"ALTER TABLE t {alteration}", session)
+    assert tables.brief("t") == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "quote", "expected"),
+    [
+        (" ENGINE=InnoDB", "`", "unknown: "),
+        (" ENGINE=InnoDB", '"', "unknown: "),
+        (" ENGINE=InnoDB DEFAULT CHARSET=latin1", "`", "[latin1]; a int(11); b varchar(10) latin1"),
+    ],
+)
+def test_a_table_that_was_created_like_a_temporary_one(end: str, quote: str, expected: str) -> None:
+    """MySQL 8.0.15 and MariaDB 11.4.5 leave out the character set of the temporary table, latin1 here."""
+    text = f"CREATE TABLE `t` (\n  `a` int(11) DEFAULT NULL,\n  `b` varchar(10) DEFAULT NULL\n){end}"
+    text = text.replace("`", quote)
+    mode = MODES["ANSI_QUOTES"] if quote == '"' else 0
+    for mariadb, version in ((False, (8, 0, 15)), (True, (11, 4, 5))):
+        tables = Tables()
+        tables["d", ""] = TableDefinition("d", "", (), charset="utf8mb4")
+        session = Session("d", mode, Server(mariadb, version))
+        tables.run(text, replace(session, uses_temporary=True))
+        assert tables.brief("t").startswith(expected)
+        tables.run(text.replace(end, ""), session)
+        assert tables.brief("t") == "[utf8mb4]; a int(11); b varchar(10) utf8mb4"
