@@ -167,7 +167,7 @@ def read_dead_letters(
 
 
 def read_outlines(kafka: KafkaSettings, topic: str, *, undecided: bool = True) -> Iterator[Outline]:
-    """Yield the outlines of the dead letters that are committed now; what is none is left out.
+    """Yield the outlines of the dead letters that are committed now; of what is none, without a service.
 
     Of one in chunks no more than the first is read, so that its size does not matter.
     """
@@ -183,14 +183,15 @@ def read_outlines(kafka: KafkaSettings, topic: str, *, undecided: bool = True) -
         if in_chunks and not bytes_of(headers[HEADER_CHUNK]).startswith(b"0/"):
             continue
         is_short = in_chunks or table is not None
+        offset, key = message.offset() or 0, bytes_of(message.key())
         try:
             _, body = split_wire_format(bytes_of(message.value()))
             record = read_record(body, head if is_short else until_table)
         except ValueError:
+            yield Outline(offset, "", None, -1, key)
             continue
         name = record.get("table") if table is None else bytes_of(table).decode("utf-8", "replace")
-        key = bytes_of(message.key())
-        yield Outline(message.offset() or 0, record["service"], name, record["offset"], key)
+        yield Outline(offset, record["service"], name, record["offset"], key)
 
 
 class _Reader:

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from millrace.avro.registry import SchemaRegistry, value_subject, wire_prefix
 from millrace.cli import main
+from millrace.dead_letters import read_outlines
 from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, Registry
@@ -117,6 +118,9 @@ def test_dead_letters(
     as_json = run(environment, "deadletter", "list", "--json").stdout.splitlines()
     assert len(listed) == len(as_json) > 100
     assert all("unreadable" in json.loads(line) for line in as_json)
+    outlines = list(read_outlines(settings, f"{source_name}.deadletter"))
+    assert len(outlines) > 100
+    assert {outline.service for outline in outlines} == {""}
     since = run(environment, "deadletter", "list", "--since", "2026-01-01", "--until", "2100-01-01")
     assert since.stdout == ""
     shown = CliRunner().invoke(main, ["deadletter", "show", "0"], env=environment)

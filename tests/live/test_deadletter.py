@@ -234,7 +234,7 @@ def assert_given_up(world, redriven):
     assert dead_letters(world) == ({**counts, "waiting": 0, "discarded": 2}, None)
     assert differences(world) == {"plain": (1, 1)}
     with world.services(*SERVICES):
-        run(world, "UPDATE plain SET note = 'live again' WHERE id = 50; INSERT INTO done VALUES (7)")
+        run(world, "UPDATE plain SET note = 'goes on' WHERE id = 50; INSERT INTO done VALUES (7)")
         wait_for(lambda: world.rows("done")[-1]["after"]["id"] == 7, None, lambda: world.log("rowmapper"))
     assert world.rows("plain")[-1]["after"]["id"] == 50
 

@@ -23,7 +23,7 @@ from millrace.avro import single_object
 from millrace.avro.service_state import DecoderState, ReaderState, RowMapperState, RowsContext, TableTopic
 from millrace.avro.single_object import SingleObjectError
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState
-from millrace.contract import HEADER_CHUNK
+from millrace.contract import HEADER_CHUNK, HEADER_TABLE
 from millrace.kafka.state import state_key
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -105,8 +105,12 @@ def output(world: World) -> dict[str, list[Any]]:
 
 
 def _without_ids(found: Any) -> Any:
-    """Take the id of its schema from the event of a dead letter, read its context and what DDL changed."""
+    """Take the id of its schema from the event of a dead letter, read its context and what DDL changed.
+
+    Versions up to 5 do not name the table in a header of the dead letter.
+    """
     key, value, headers, timestamp = found
+    headers = [header for header in headers or () if header[0] != HEADER_TABLE] or None
     if isinstance(value, dict) and "statement" in value:
         value = {**value, "changed": tables_changed(value)}
     if isinstance(value, dict) and isinstance(value.get("context"), bytes):
