@@ -23,7 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, partial
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
 
 from fastavro.read import LOGICAL_READERS
 
@@ -84,9 +86,9 @@ _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), b""),
     **dict.fromkeys(("geometry", *GEOMETRY_TYPES, "geomcollection"), b""),
     "json": "null",
-    "uuid": "00000000-0000-0000-0000-000000000000",
-    "inet4": "0.0.0.0",  # noqa: S104 - no address to listen at
-    "inet6": "::",
+    "uuid": str(UUID(int=0)),
+    "inet4": str(IPv4Address(0)),
+    "inet6": str(IPv6Address(0)),
     "date": "0000-00-00",
 }
 """What the server fills in for a NOT NULL column without a default, where the name of the type tells it."""
