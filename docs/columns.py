@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from itertools import groupby
 
+from millrace.avro.compatibility import promotes
 from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, ColumnCodec, codec_of
 from millrace.binlog.columns.charsets import collation_servers
 from millrace.binlog.columns.declaration import AvroType, catalog_types
 from millrace.binlog.table import ColumnDefinition, column_of
 
-__all__ = ["avro_types_shown", "columns_text", "spark_type", "types_text"]
+__all__ = ["avro_types_shown", "changes_text", "columns_text", "spark_type", "types_text"]
 
 
 def columns_text() -> str:
@@ -130,6 +131,34 @@ def types_text() -> str:
         cells = sql, _shown(avro), spark_type(avro), own, debezium, "; ".join(changed)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+_CHANGED: tuple[str, ...] = (
+    *("tinyint", "smallint unsigned", "int", "int unsigned", "bigint", "bigint unsigned"),
+    *("decimal(8,2)", "decimal(12,2)", "decimal(12,4)", "decimal(20,0)", "decimal(38,2)", "decimal(40,2)"),
+    *("float", "double", "bit(1)", "bit(12)", "year", "date", "time", "time(6)", "datetime", "datetime(3)"),
+    *("datetime(6)", "timestamp", "timestamp(6)", "varchar(20)", "varbinary(20)", "binary(3)"),
+    *("enum('a','b')", "set('a','b')", "json"),
+)
+_DEBEZIUM = AvroOptions(bigint_unsigned="long", wide_decimal="decimal", temporal="debezium", bit="debezium")
+
+
+def changes_text() -> str:
+    """Write which types may become which others, so that consumers get the same values of older records."""
+    lines = ["| from | compatible, by default | compatible, as Debezium has them |", "| --- | --- | --- |"]
+    for old in _CHANGED:
+        cells = []
+        for options in (AvroOptions(), _DEBEZIUM):
+            was = _codec(old).avro_type(options)
+            others = (new for new in _CHANGED if new != old and promotes(was, _codec(new).avro_type(options)))
+            cells.append(", ".join(map(_in_capitals, others)) or "none")
+        cells[1] = "the same" if cells[1] == cells[0] else cells[1]
+        lines.append(f"| {_in_capitals(old)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _in_capitals(sql: str) -> str:
+    return sql.partition("('")[0].upper()
 
 
 def _shown(avro: AvroType, *, name: bool = False) -> str:

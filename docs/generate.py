@@ -89,7 +89,7 @@ KERNEL_ENUMS: Final[dict[str, tuple[str, type[IntEnum | IntFlag]]]] = {
 SCHEMA: Final = "schemas/avro/BinlogEvent.avsc"
 PAGES: Final = {
     "docs/columns.md": ("columns",),
-    "docs/types.md": ("types",),
+    "docs/types.md": ("types", "changes"),
     "docs/events.md": ("events",),
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
@@ -336,6 +336,7 @@ def tool_options_table() -> str:
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "columns": _of_script("columns"),
     "types": _of_script("types", "columns"),
+    "changes": _of_script("changes", "columns"),
     "events": _of_script("events"),
     "settings": settings_tables,
     "setting names": setting_names_text,

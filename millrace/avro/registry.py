@@ -155,7 +155,12 @@ def split_wire_format(data: bytes) -> tuple[int, bytes]:
 
 
 class SchemaStore(ABC):
-    """Where schemas are kept. Methods raise :class:`RegistryError`."""
+    """Where schemas are kept. Methods raise :class:`RegistryError`.
+
+    It ``refuses`` schemas that are incompatible with earlier ones, or takes all.
+    """
+
+    refuses = False
 
     @abstractmethod
     def check(self) -> None:
@@ -175,6 +180,10 @@ class SchemaStore(ABC):
     @abstractmethod
     def subject_schemas(self, subject: str) -> dict[int, dict[str, Any]]:
         """Return every schema that is kept under ``subject``, by its id; empty where there is none."""
+
+    def accepts_any(self, subject: str) -> bool:  # noqa: ARG002 - where there are no levels
+        """Tell whether a subject has the compatibility level NONE, and others have not."""
+        return False
 
     @abstractmethod
     def confirm(self, subject: str, schema: Schema, schema_id: int) -> None:
@@ -252,6 +261,8 @@ class SchemaRegistry(SchemaStore):
     which must stay below the timeout of a Kafka transaction, and not beyond the moment when ``stop`` is set.
     Methods raise :class:`RegistryError`.
     """
+
+    refuses = True
 
     def __init__(
         self, settings: RegistrySettings, *, retry_s: float = 20.0, stop: Event | None = None
@@ -413,6 +424,15 @@ class SchemaRegistry(SchemaStore):
     def compatibility(self) -> str:
         """Return the level that holds for subjects without one of their own: BACKWARD, NONE, …."""
         return _short(self._ask("compatibility level", "/config", _text_in("compatibilityLevel")))
+
+    def accepts_any(self, subject: str) -> bool:
+        """Tell whether a subject has the compatibility level NONE, and others have not.
+
+        Of a subject without a level of its own, Apicurio says NONE unless it is asked for that of all.
+        """
+        path = f"/config/{quote(subject, safe='')}?defaultToGlobal=true"
+        own = self._ask(f"level of {subject}", path, _text_in("compatibilityLevel"))
+        return own == "NONE" and self.compatibility() != "NONE"
 
     def mode(self) -> str:
         """Return whether schemas may be registered: READWRITE, READONLY, …."""

@@ -28,13 +28,13 @@ from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
+from millrace.avro.compatibility import DIGITS, SIZE, promotes, type_in_words
 from millrace.avro.connect import json_text, plain_schema
 from millrace.avro.registry import wire_prefix, without_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
-from millrace.binlog.columns.column import ABSENT, Column
+from millrace.binlog.columns.column import ABSENT, BitMetadata, Column, FractionMetadata
 from millrace.binlog.columns.declaration import (
     AvroOptions,
-    AvroType,
     ColumnCodec,
     Native,
     NativeKind,
@@ -77,10 +77,12 @@ class TableSchemas:
     """The schemas of a table's keys (None without a primary key) and values.
 
     ``row`` has the namespace and the fields of what ``before`` and ``after`` of the envelope are.
+    ``key_types`` are those of the key's columns, int where :attr:`key` has long.
     """
 
     key: dict[str, Any] | None
     row: dict[str, Any]
+    key_types: Sequence[Any] = ()
 
     @property
     def envelope(self) -> dict[str, Any]:
@@ -155,7 +157,10 @@ def table_schemas(
             fields.append(_field(column.name, rest))
     key = _key_schema(table, options, ruled, aliases)
     row = {"namespace": namespace, "fields": fields}
-    return TableSchemas(None if key is None else {**key, "namespace": namespace}, row)
+    if key is None:
+        return TableSchemas(None, row)
+    key_types = [_with_text(avro) for avro in _avro_types(table.key_columns, options, ruled)]
+    return TableSchemas({**key, "namespace": namespace}, row, key_types)
 
 
 def _key_schema(
@@ -165,10 +170,21 @@ def _key_schema(
         return None
     types = _avro_types(table.key_columns, options, ruled)
     fields = [
-        _field(column.name, {"type": _key_type(avro), **aliases.get(column.ordinal, {})})
+        _field(column.name, {"type": _key_type(avro), **_extent(column), **aliases.get(column.ordinal, {})})
         for column, avro in zip(table.key_columns, types, strict=True)
     ]
     return {"type": "record", "name": "Key", "fields": fields}
+
+
+def _extent(column: Column) -> dict[str, int]:
+    """Return what a field of a key says of its column's values beside their type."""
+    match column.metadata:
+        case BitMetadata(bits):
+            return {SIZE: bits}
+        case FractionMetadata(digits):
+            return {DIGITS: digits}
+    pad = getattr(codec_of(column), "pad", 0)
+    return {SIZE: pad} if pad else {}
 
 
 def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) -> dict[int, dict[str, Any]]:
@@ -178,39 +194,11 @@ def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) ->
         names = [
             escape_name(str(each.name))
             for each in former.get(column.ordinal, ())
-            if _promotes(codec_of(each).avro_type(options), codec_of(column).avro_type(options))
+            if promotes(codec_of(each).avro_type(options), codec_of(column).avro_type(options))
         ]
         if names:
             found[column.ordinal] = {"aliases": names}
     return found
-
-
-_PROMOTIONS: Final = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
-    "float": ("double",),
-}
-"""By the Avro specification, those that keep the value or round it."""
-
-
-def _promotes(old: AvroType, new: AvroType) -> bool:
-    """Tell whether values of one type can be read as another's, and mean the same."""
-    (kind, *of_old), (wanted, *of_new) = map(_meaning, (old, new))
-    if None not in (of_old[1], of_new[1]) and of_old[1] < of_new[1]:  # decimals of more digits
-        of_old[1] = of_new[1]
-    if of_old != of_new:
-        return False
-    return kind == wanted or (
-        isinstance(kind, str) and of_old[0] is None and wanted in _PROMOTIONS.get(kind, ())
-    )
-
-
-def _meaning(avro: AvroType) -> tuple[Any, ...]:
-    """Give a type, its logical type, precision and scale; of a named type the whole."""
-    if not isinstance(avro, dict):
-        return avro, None, None, None, None
-    kind = avro if "name" in avro else avro["type"]
-    return kind, *(avro.get(name) for name in ("logicalType", "precision", "scale", "connect.name"))
 
 
 def _avro_types(columns: Sequence[Column], options: AvroOptions, ruled: Ruled) -> list[Any]:
@@ -240,6 +228,17 @@ def _settle(schema: Schema, namespace: str) -> None:
 
 
 def _key_type(avro: Schema) -> Schema:
+    """Return the type of a key's field.
+
+    Integers are longs, so that a key keeps its bytes where its column is widened.
+    """
+    kind = avro["type"] if isinstance(avro, dict) else avro
+    if kind == "int" and not (isinstance(avro, dict) and {"logicalType", "connect.name"} & avro.keys()):
+        return "long"
+    return _with_text(avro)
+
+
+def _with_text(avro: Schema) -> Schema:
     """Let a key's field hold text where MySQL has values that its type lacks, such as 0000-00-00."""
     logical = isinstance(avro, dict) and avro.get("logicalType") not in {None, "decimal"}
     return [avro, "string"] if logical else avro
@@ -250,7 +249,7 @@ def _key_writer(avro: Schema, rule: ColumnValues | None) -> Callable[[Any, str |
     if rule is not None:  # without the branch of the column's union
         return lambda value, lost: (rule.write(value) if lost is None else rule.write_lost(lost))[1:]
     write = binary.writer(avro)
-    has_text_branch = _key_type(avro) is not avro
+    has_text_branch = _with_text(avro) is not avro
     value_branch, text_branch = (_NULL, _SOME) if has_text_branch else (b"", b"")
     may_be_text = has_text_branch or (avro["type"] if isinstance(avro, dict) else avro) == "string"
 
@@ -301,7 +300,8 @@ class RowEncoder:
     another form, ``size_of`` gives the size there; a value of up to ``small_limit`` bytes fits in any case.
     With ``tombstones`` a deletion is followed by a record without a value, with ``key_headers`` both records
     of an update of the key have the other's key in a header: see :meth:`RowsEventWriter.marked`. With
-    ``in_blocks`` and the kernel, records are in blocks.
+    ``in_blocks`` and the kernel, records are in blocks. ``key_schema`` is the schema of ``key_id``, where it
+    is an earlier one.
     """
 
     def __init__(
@@ -321,13 +321,14 @@ class RowEncoder:
         tombstones: bool = False,
         key_headers: bool = False,
         in_blocks: bool = False,
+        key_schema: dict[str, Any] | None = None,
     ) -> None:
         self.ruled = ruled or {}
         """Columns with a rule, of which no other value than the rule's is written."""
         self.tombstones = tombstones
         self.key_headers = key_headers
         self.marks = tombstones or key_headers
-        self._table = table
+        self._written_key = key_schema or _key_schema(table, options, self.ruled, {})
         self.names = [str(column.name) for column in table.columns]
         self._codecs = [codec_of(column) for column in table.columns]
         self._options = options
@@ -352,13 +353,13 @@ class RowEncoder:
             for column in table.key_columns
         ]
         self._key_parts = [
-            (column.ordinal, _key_type(types[column.ordinal]) is not types[column.ordinal])
+            (column.ordinal, _with_text(types[column.ordinal]) is not types[column.ordinal])
             for column in table.key_columns
         ]
         self._single_key: tuple[int, Writer] | None = None
         if len(table.key_columns) == 1:
             ordinal = table.key_columns[0].ordinal
-            if _key_type(types[ordinal]) is types[ordinal] and ordinal not in self.ruled:
+            if _with_text(types[ordinal]) is types[ordinal] and ordinal not in self.ruled:
                 self._single_key = ordinal, binary.writer(types[ordinal])
         self._sides: dict[bytes, tuple[list[Writer], bytes]] = {b"": ([], _NULL)}
         self.block_prefix: bytes | None = None
@@ -410,7 +411,8 @@ class RowEncoder:
 
     @cached_property
     def _key_schema(self) -> Any:
-        return plain_schema(_key_schema(self._table, self._options, self.ruled, {}))
+        assert self._written_key is not None
+        return plain_schema(self._written_key)
 
     def key_text(self, key: bytes) -> bytes:
         """Write a key as Debezium's headers have it: JSON, bytes in Base64."""
@@ -564,17 +566,7 @@ def _column_types(schema: Mapping[str, Any]) -> dict[str, str]:
     fields = schema["fields"]
     if fields and fields[0]["name"] == "before":
         fields = fields[0]["type"][1]["fields"]
-    return {field.get("millrace.name", field["name"]): _type_in_words(field["type"]) for field in fields}
-
-
-def _type_in_words(avro: Any) -> str:
-    if isinstance(avro, list):
-        return " or ".join(_type_in_words(branch) for branch in avro if branch != "null")
-    if not isinstance(avro, Mapping):
-        return str(avro)
-    numbers = [str(avro[name]) for name in ("precision", "scale") if name in avro]
-    kind = avro.get("logicalType") or avro.get("connect.name") or avro.get("name") or avro["type"]
-    return f"{kind}({','.join(numbers)})" if numbers else str(kind)
+    return {field.get("millrace.name", field["name"]): type_in_words(field["type"]) for field in fields}
 
 
 def _names(schema: Mapping[str, Any]) -> list[Any]:

@@ -455,6 +455,8 @@ class TableTopic:
     value_schema: int
     value_fingerprint: str
     partitions: int = 0
+    first_key: str = ""
+    newest_key: str = ""
 
     @property
     def key(self) -> bytes:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace import __version__
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.column_values import ColumnValues
+from millrace.avro.compatibility import WrittenKey, type_in_words
+from millrace.avro.connect import own_name
 from millrace.avro.registry import key_subject, value_subject, wire_prefix
 from millrace.avro.row_records import (
     EventMetadata,
@@ -92,7 +94,24 @@ class TableRefusedError(BinlogError):
 
 
 class TableIncompatibleError(TableRefusedError):
-    """The registry refuses a table's schema as incompatible with the one before."""
+    """Consumers of a table's topic would read by its schema other values or keys than there are."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}. Give the table another topic with MILLRACE_TOPICS_NAMES "
+            "(MILLRACE_ROWS_ON_INCOMPATIBLE=new-topic does so automatically), or let the subject accept it: "
+            'PUT /config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' '
+            "continues with it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The key of a topic: the id of the schema by which it is written, and the fingerprint of the newest."""
+
+    id: int
+    fingerprint: str
+    written: WrittenKey
 
 
 @dataclass(slots=True)
@@ -216,7 +235,6 @@ class _Resolved:
     schemas: TableSchemas
     ruled: dict[int, ColumnValues]
     filter: RowFilter | None
-    key_fingerprint: str
     value_fingerprint: str
 
 
@@ -226,6 +244,7 @@ class Binder:
     ``ensure_topics`` begins to create table topics unless they exist, given by name with the id that a topic
     must have, None for any; it gives what waits for what they are like. ``register`` gives the ids of
     schemas, given with their subjects, or what is wrong with one, ``schema`` the schema of an id.
+    ``accepts_any`` says whether a subject was told to accept incompatible schemas.
     ``read_catalog`` gives the definitions that have come since it was called last; ``catalog_grew`` says
     whether there are any, and may answer no for a while unless it ``must`` look. All of them may take their
     time.
@@ -247,6 +266,7 @@ class Binder:
         register: Callable[[Sequence[tuple[str, dict[str, Any]]]], Sequence[int | BinlogError]],
         schema: Callable[[int], dict[str, Any]],
         confirm: Callable[[Sequence[tuple[str, dict[str, Any], int]]], None] = lambda _: None,
+        accepts_any: Callable[[str], bool] = lambda _: False,
         read_catalog: Callable[[], Iterable[CatalogEntry]],
         catalog_grew: Callable[[bool], bool],
         known: Iterable[TableTopic] = (),
@@ -268,6 +288,7 @@ class Binder:
         self._register = register
         self._schema = schema
         self._confirm = confirm
+        self._accepts_any = accepts_any
         self._read_catalog = read_catalog
         self._catalog_grew = catalog_grew
         self.json_format = json_format
@@ -284,6 +305,8 @@ class Binder:
         self._metric_names = {metric_name(topic): topic for topic in self._known}
         # New versions of topics, of which nothing may be noted yet.
         self._opened: set[str] = set()
+        # Of topics whose tables were bound.
+        self._keys: dict[str, _Key] = {}
         self._bound: dict[Content, BoundTable] = {}
         self._looked_up: Callable[[], TopicInfos] | None = None
         self._layouts: dict[tuple[str, str], tuple[Content, Found, RowLayout | None]] = {}
@@ -488,20 +511,20 @@ class Binder:
             topics |= self._make_topics(again, {})
             ids |= self._schema_ids(again)
         for content, one in resolved.items():
-            info, key_id, value_id = topics[content], *ids[content]
-            for outcome in (info, key_id, value_id):
+            info, key, value_id = topics[content], *ids[content]
+            for outcome in (info, key, value_id):
                 if isinstance(outcome, BinlogError):
                     self._failed[content] = outcome
                     break
             else:
                 assert isinstance(info, TableTopicInfo)
                 assert isinstance(value_id, int)
-                self._bound[content] = self._bound_table(one, info, key_id, value_id)  # type: ignore[arg-type]  # no error
+                self._bound[content] = self._bound_table(one, info, key, value_id)  # type: ignore[arg-type]  # no error
 
     def _next_versions(
         self,
         resolved: Mapping[Content, _Resolved],
-        ids: Mapping[Content, tuple[int | BinlogError | None, int | BinlogError]],
+        ids: Mapping[Content, tuple[_Key | BinlogError | None, int | BinlogError]],
     ) -> dict[Content, _Resolved]:
         """Give tables whose schema is refused as incompatible the next version of their topic."""
         again: dict[Content, _Resolved] = {}
@@ -558,7 +581,6 @@ class Binder:
             schemas,
             ruled,
             chosen_by,
-            "" if schemas.key is None else _fingerprint(schemas.key),
             _fingerprint({**schemas.row, "envelope": _envelope_fingerprint()}),
         )
 
@@ -621,41 +643,101 @@ class Binder:
 
     def _schema_ids(
         self, resolved: Mapping[Content, _Resolved]
-    ) -> dict[Content, tuple[int | BinlogError | None, int | BinlogError]]:
-        """Have schemas registered that are not known to be; give the ids of key and value."""
+    ) -> dict[Content, tuple[_Key | BinlogError | None, int | BinlogError]]:
+        """Have schemas registered that are not known to be; return keys and ids of values' schemas."""
+        found: dict[Content, tuple[_Key | BinlogError | None, int | BinlogError]] = {}
+        waiting = dict(resolved)
+        while waiting:  # what one topic has several times, one after the other: each follows the one before
+            first: dict[str, Content] = {}
+            for content, one in waiting.items():
+                first.setdefault(one.topic, content)
+            found |= self._register_once({content: waiting.pop(content) for content in first.values()})
+        return found
+
+    def _register_once(
+        self, resolved: Mapping[Content, _Resolved]
+    ) -> dict[Content, tuple[_Key | BinlogError | None, int | BinlogError]]:
         asked: list[tuple[str, dict[str, Any]]] = []
         known_ids: list[tuple[str, dict[str, Any], int]] = []
-        places: list[tuple[Content, int]] = []
-        ids: dict[Content, list[int | BinlogError | None]] = {}
+        keys: dict[Content, tuple[WrittenKey, _Key | None] | None] = {}
+        found: dict[Content, tuple[_Key | BinlogError | None, int | BinlogError]] = {}
         for content, one in resolved.items():
+            key = self._continued(one)
+            if isinstance(key, TableIncompatibleError):
+                found[content] = key, key
+                continue
+            keys[content] = key
+            if key is not None:
+                written, before = key
+                if before is not None:
+                    known_ids.append((key_subject(one.topic), written.schema, before.id))
+                if before is None or before.fingerprint != _fingerprint(written.newest):
+                    asked.append((key_subject(one.topic), written.newest))
             known = self._known.get(one.topic)
-            ids[content] = [None, None]
-            for at, subject, fingerprint in (
-                (0, key_subject(one.topic), one.key_fingerprint),
-                (1, value_subject(one.topic), one.value_fingerprint),
-            ):
-                if not fingerprint:
-                    continue  # a table without a key
-                schema = one.schemas.envelope if at else one.schemas.key
-                assert schema is not None
-                if known is not None and (known.key_fingerprint, known.value_fingerprint)[at] == fingerprint:
-                    schema_id = (known.key_schema, known.value_schema)[at]
-                    assert schema_id is not None
-                    ids[content][at] = schema_id
-                    known_ids.append((subject, schema, schema_id))
-                else:
-                    asked.append((subject, schema))
-                    places.append((content, at))
+            if known is not None and known.value_fingerprint == one.value_fingerprint:
+                known_ids.append((value_subject(one.topic), one.schemas.envelope, known.value_schema))
+            else:
+                asked.append((value_subject(one.topic), one.schemas.envelope))
         if known_ids:
             self._confirm(known_ids)
-        for (content, at), outcome in zip(places, self._register(asked) if asked else (), strict=True):
-            ids[content][at] = outcome
-        return {content: (key, value) for content, (key, value) in ids.items()}  # type: ignore[misc]  # a value has one
+        ids: dict[str, int | BinlogError] = {subject: schema_id for subject, _, schema_id in known_ids}
+        for (subject, _), outcome in zip(asked, self._register(asked) if asked else (), strict=True):
+            ids[subject] = outcome
+        for content, key in keys.items():
+            topic = resolved[content].topic
+            made = None if key is None else self._key_in_use(topic, *key, ids[key_subject(topic)])
+            found[content] = made, ids[value_subject(topic)]
+        return found
+
+    def _key_in_use(
+        self, topic: str, written: WrittenKey, before: _Key | None, registered: int | BinlogError
+    ) -> _Key | BinlogError:
+        """Take note of the key of a topic, of which the newest schema was registered."""
+        if isinstance(registered, BinlogError):
+            return registered
+        schema_id = registered if before is None else before.id
+        key = self._keys[topic] = _Key(schema_id, _fingerprint(written.newest), written)
+        return key
+
+    def _continued(self, one: _Resolved) -> tuple[WrittenKey, _Key | None] | TableIncompatibleError | None:
+        """Return how the keys of a table are written from now on, with what they are so far; None without."""
+        now = one.schemas.key
+        before = None if self._without_topics else self._keys.get(one.topic) or self._noted_key(one.topic)
+        if before is not None:
+            if now is not None:
+                written = before.written.continued(now, one.schemas.key_types)
+                if written is not None:
+                    return written, before
+            was, other = (_in_words(key) for key in (before.written.newest, now))
+            table = f"{one.table.database}.{one.table.table}"
+            if not self._accepts_any(key_subject(one.topic)):
+                return TableIncompatibleError(
+                    f"the key of {table} was {was} and is {other} now, and {one.topic} would keep its rows "
+                    f"under their former keys for ever (the subject is {key_subject(one.topic)})"
+                )
+            _LOG.warning(
+                "a topic keeps rows under their former keys", table=table, topic=one.topic, was=was, key=other
+            )
+            self._keys.pop(one.topic, None)
+        return None if now is None else (WrittenKey(now, now), None)
+
+    def _noted_key(self, topic: str) -> _Key | None:
+        """Return the key of a topic that an earlier row mapper has noted."""
+        known = self._known.get(topic)
+        if known is None or known.key_schema is None:
+            return None
+        if known.first_key:
+            written = WrittenKey.from_json(known.first_key, known.newest_key)
+        else:  # by an earlier version, which wrote each key by its own schema
+            schema = self._schema(known.key_schema)
+            written = WrittenKey(schema, schema)
+        return _Key(known.key_schema, known.key_fingerprint, written)
 
     def _bound_table(
-        self, one: _Resolved, info: TableTopicInfo, key_id: int | None, value_id: int
+        self, one: _Resolved, info: TableTopicInfo, key: _Key | None, value_id: int
     ) -> BoundTable:
         table = one.table
+        key_id, first_key = (None, None) if key is None else (key.id, key.written.schema)
         partitions = self._partitions(one.topic, info)
         known = TableTopic(
             one.topic,
@@ -663,10 +745,11 @@ class Binder:
             table.database,
             table.table,
             key_id,
-            one.key_fingerprint,
+            "" if key is None else key.fingerprint,
             value_id,
             one.value_fingerprint,
             partitions,
+            *(("", "") if key is None else key.written.to_json()),
         )
         _LOG.info(
             "table bound",
@@ -678,8 +761,8 @@ class Binder:
         limit, small_limit = info.record_limit, None
         size_of: Callable[[bytes], int] = len
         if self.json_format is not None:
-            if key_id is not None and one.schemas.key is not None:
-                self.json_format.learn(key_id, one.schemas.key)
+            if key_id is not None and first_key is not None:
+                self.json_format.learn(key_id, first_key)
             self.json_format.learn(value_id, one.schemas.envelope)
             limit, small_limit = self.json_format.limits(limit, key_id, value_id)
             size_of = self.json_format.size
@@ -698,6 +781,7 @@ class Binder:
             tombstones=_tombstones(self._rows.tombstones, info, table),
             key_headers=self._rows.key_headers and bool(table.key_columns),
             in_blocks=self._without_topics,
+            key_schema=first_key,
         )
         return BoundTable(
             table,
@@ -789,6 +873,14 @@ def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
             columns_of_history=len(history),
             advice="DDL with sql_log_bin=0 is in no log; start the reader again, which reads all definitions",
         )
+
+
+def _in_words(key: Mapping[str, Any] | None) -> str:
+    """Name the columns of a key, and their types in Avro."""
+    if key is None:
+        return "none"
+    columns = (f"{own_name(field)} {type_in_words(field['type'])}" for field in key["fields"])
+    return f"({', '.join(columns)})"
 
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:

@@ -29,8 +29,9 @@ class RowsSettings(SettingsGroup):
     )
     on_incompatible: Literal["quarantine", "new-topic"] = Field(
         "quarantine",
-        description="what happens to a table whose schema the registry refuses as incompatible: quarantine, "
-        "or new-topic (its rows continue in the next version of its topic)",
+        description="what happens to a table whose schema is incompatible with that of the records before, "
+        "or whose rows get other keys: quarantine, or new-topic (its rows continue in the next version of "
+        "its topic)",
     )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
@@ -180,13 +181,6 @@ class RowMapperSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _rows_fit_the_rest(self) -> "RowMapperSettings":
-        because = None
-        if self.rows.format != "avro":
-            because = f"MILLRACE_ROWS_FORMAT is {self.rows.format}, and a registry has schemas of Avro alone"
-        elif self.registry.url is None:
-            because = "MILLRACE_REGISTRY_URL is not set, and only a schema registry refuses schemas"
-        if because is not None:
-            refuse_idle("rows", self.rows, "on_incompatible", because=because)
         if self.rows.include_query and self.columns.rules:
             raise ValueError(
                 "MILLRACE_ROWS_INCLUDE_QUERY is wrong: statements hold the values that MILLRACE_COLUMNS_… "

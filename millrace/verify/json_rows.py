@@ -66,7 +66,9 @@ class JsonRows:
         return columns, made
 
     def _types_of(self, definition: TableDefinition) -> dict[str, Any]:
-        return {column.name: self._type(column) for column in definition.columns}
+        # A topic's keys keep the names that their columns had first.
+        former = {each.name: self._type(column) for column in definition.columns for each in column.former}
+        return former | {column.name: self._type(column) for column in definition.columns}
 
     def _type(self, column: ColumnDefinition) -> Any:
         return codec_of(column_of(column, mariadb=self._mariadb)).avro_type(self._options)

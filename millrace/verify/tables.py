@@ -465,7 +465,10 @@ class Folder:
         self._default = cache(default)
         self._history = history or TableHistory.without_changes([column.name for column in columns])
         # The numbers of those from before it was emptied are negative.
-        self._eras = [_EraColumns(columns, era) for era in (*self._history.eras, *self._history.earlier)]
+        eras = [*self._history.earlier, *self._history.eras]
+        made = [_EraColumns(columns, eras[: number + 1]) for number in range(len(eras))]
+        first = len(self._history.earlier)
+        self._eras = [*made[first:], *made[:first]]
         self._segments: dict[tuple[int, tuple[str, ...]], _Segment] = {}
         self._rows: _Rows | None = None
         self.records = 0
@@ -569,9 +572,10 @@ class Folder:
 
 
 class _EraColumns:
-    """The columns of an era, in the order of those that the table has now."""
+    """The columns of the last of some eras, in the order of those that the table has now."""
 
-    def __init__(self, columns: Sequence[Column], era: Era) -> None:
+    def __init__(self, columns: Sequence[Column], eras: Sequence[Era]) -> None:
+        era = eras[-1]
         self.columns: list[tuple[Column, Column | None, str, Origin]] = []
         for final in columns:
             origin = era.columns[final.name]
@@ -581,7 +585,15 @@ class _EraColumns:
                 data_type = SqlType.parse(column_type).name
                 column = replace(column, data_type=data_type, fraction=_fraction(column_type))
             self.columns.append((final, column, escape_name(origin.name or ""), origin))
-        self._of_key = {name: (final, column, origin) for final, column, name, origin in self.columns}
+        # A topic's keys keep the names that their columns had first. Another column may have such a name now.
+        self._of_key: dict[str, tuple[Column, Column | None, Origin]] = {}
+        of_final = {final.name: (final, column, origin) for final, column, _, origin in self.columns}
+        for earlier in eras:
+            for final in sorted(columns, key=lambda column: column.in_key):
+                if (name := earlier.columns[final.name].name) is not None:
+                    known = self._of_key.get(escape_name(name))
+                    if known is None or final.in_key or not known[0].in_key:
+                        self._of_key[escape_name(name)] = of_final[final.name]
 
     def key(self, key: Mapping[str, Any]) -> tuple[tuple[str, ...], Row]:
         """Give the columns of a record's key, by their names of now, and the values."""

@@ -18,6 +18,7 @@ from threading import Event
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
+from millrace.avro.compatibility import misread
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.records import deserialize as deserialize_row
@@ -72,12 +73,6 @@ from services.rowmapper.snapshot_topic import SnapshotTopic, end_of, merger_of, 
 _LOG = get_logger(__name__)
 _STATEMENT_SHARE: Final = 4
 """How many times a statement's text fits into a record: what is no UTF-8 takes four characters a byte."""
-
-_INCOMPATIBLE: Final = (
-    "Give the table another topic with MILLRACE_TOPICS_NAMES (MILLRACE_ROWS_ON_INCOMPATIBLE=new-topic does "
-    "so automatically), or let the subject accept it: PUT "
-    '/config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' continues with it'
-)
 
 _AGAIN: Final = (
     "they are of a transaction that is decided only now, such as an XA transaction. 'millrace reprocess' "
@@ -322,6 +317,7 @@ def _binder(
         ensure_topics=ports.ensure_topics,
         register=ports.register,
         confirm=ports.confirm,
+        accepts_any=ports.accepts_any,
         schema=ports.schema,
         read_catalog=catalog.read,
         catalog_grew=catalog.grew,
@@ -434,21 +430,38 @@ class Ports:
 
         def register(subject: str, schema: dict[str, Any]) -> int | BinlogError:
             try:
+                wrong = self._misread(subject, schema)
+                if wrong:
+                    return TableIncompatibleError(
+                        f"{subject}: {'; '.join(wrong)}, so that consumers would not read by this schema the "
+                        "values that earlier records have"
+                    )
                 return self.registry.register(subject, schema)
             except IncompatibleSchemaError as error:
                 versions = [*self.registry.subject_schemas(subject).values()]
                 altered = altered_columns(versions[-1], schema) if versions else ""
                 reason = f"{subject}: {altered}, which the registry refuses as incompatible"
-                return TableIncompatibleError(f"{reason if altered else error.message}. {_INCOMPATIBLE}")
+                return TableIncompatibleError(reason if altered else error.message)
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 
         return [self._wait(future) for future in [self.pool.submit(register, *schema) for schema in schemas]]
 
+    def _misread(self, subject: str, schema: dict[str, Any]) -> list[str]:
+        """Name the columns of a table whose values in older records this schema would change."""
+        if not self.registry.refuses or schema["name"] != "Envelope":
+            return []
+        wrong = misread(list(self.registry.subject_schemas(subject).values()), schema)
+        return wrong if wrong and not self.registry.accepts_any(subject) else []
+
     def confirm(self, known: Sequence[tuple[str, dict[str, Any], int]]) -> None:
         """Make sure that ids of an earlier session are those of these schemas, several at a time."""
         for future in [self.pool.submit(self.registry.confirm, *each) for each in known]:
             self._wait(future)
+
+    def accepts_any(self, subject: str) -> bool:
+        """Tell whether a subject was told to accept incompatible schemas."""
+        return bool(self._wait(self.pool.submit(self.registry.accepts_any, subject)))
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """Ask for a schema by which rows were written; raises SchemaLostError where it is lost."""

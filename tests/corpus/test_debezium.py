@@ -33,6 +33,7 @@ TABLES = ("numbers", "times", "texts", "composite", "keyless", "uniq", "altered"
 PAGE = PROJECT / "docs" / "types.md"
 
 DIFFERENCES = {
+    r".key.schema.fields.\w+.type": "Integers in a key",
     r".value.schema.fields.(before|after).fields.\w+.optional": "NOT NULL",
     r".value.schema.fields.(before|after).fields.\w+.parameters(.millrace.\w+)?": "Parameters of our own",
     r"numbers.1 .value.payload.after.d": "NULL in a column with a DEFAULT",

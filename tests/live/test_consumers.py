@@ -215,7 +215,7 @@ def test_an_incompatible_schema_gets_another_topic(world):
     assert [row["after"]["id"] for row in world.rows("a")] == [1]
     (dead_letter,) = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
     assert dead_letter["table"] == name
-    assert "-value: column v was int, is string, which the registry refuses" in dead_letter["error"]
+    assert "-value: column v was int, is string" in dead_letter["error"]
     assert "Give the table another topic with MILLRACE_TOPICS_NAMES" in dead_letter["error"]
     world.environment["MILLRACE_TOPICS_NAMES"] = f"{name}={name}_v2"
     command = [sys.executable, "-m", "millrace.cli", "deadletter", "redrive"]

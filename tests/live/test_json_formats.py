@@ -62,6 +62,7 @@ def world(
 ) -> Iterator[RowsWorld]:
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as made:
         made.environment["MILLRACE_ROWS_TOMBSTONES"] = "always"
+        made.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
         yield made
 
 

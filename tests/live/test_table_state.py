@@ -168,6 +168,7 @@ def test_it_is_what_select_gave(spark, world, tmp_path, every):
     """In the slow runs with values as Debezium has them, which the settings of the job do not say."""
     if every == 1:
         world.environment |= {"MILLRACE_ROWS_TEMPORAL": "debezium", "MILLRACE_ROWS_BIT": "debezium"}
+    world.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
     run(world, BEFORE)
     expected = []
     with world.service("run"):

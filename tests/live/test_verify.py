@@ -450,6 +450,7 @@ def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
     with ExitStack() as stack:
         if metadata != "FULL":
             stack.enter_context(without_column_names(world.server))
+        world.environment["MILLRACE_ROWS_ON_INCOMPATIBLE"] = "new-topic"
         stack.enter_context(world.service("run"))
         world.wait_for_start()
         run(world, BEFORE, ALTERED)

@@ -121,6 +121,9 @@ class WorldPorts(Ports):
         for each in known:
             self.world.registry.confirm(*each)
 
+    def accepts_any(self, subject):
+        return subject in self.world.accepting
+
     def read(self, topic, start=0):
         written = self.world.ledger.topics.get(topic, ())
         if topic == self.topics.catalog:
@@ -195,6 +198,8 @@ class World:
         """Ids of the topics of tables; what is an exception is what creating that topic raises."""
         self.refused = {}
         """What the registry says of a subject."""
+        self.accepting = set()
+        """Subjects that accept incompatible schemas."""
 
     @property
     def state(self):

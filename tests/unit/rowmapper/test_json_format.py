@@ -91,7 +91,7 @@ def test_connects_json_without_a_registry_elsewhere():
             "type": "struct",
             "optional": False,
             "name": "t.shop.a.Key",
-            "fields": [{"type": "int32", "optional": False, "field": "id"}],
+            "fields": [{"type": "int64", "optional": False, "field": "id"}],
         },
         "payload": {"id": 1},
     }

@@ -370,6 +370,7 @@ def test_a_key_that_is_altered_after_its_rows_were_read(old, new, published, ref
     log.query("ALTER TABLE m DROP PRIMARY KEY, ADD PRIMARY KEY (…)")
     log.update_keyed(new, (1, "a", 3), (1, "new", 3))
     made = World(log.topic)
+    made.accepting.add("t.shop.m-key")
     stage = made.run()
     merger = merge_after_all(made, stage, chunk_of_m(old[0], low, high, *ROWS))
     rows = [row for _, row in made.read("t.shop.m") if row["op"] == "r"]
@@ -386,6 +387,7 @@ def test_a_key_that_is_altered_before_its_rows_are_read():
     high = log.position
     log.update_keyed((2,), (2, "b", 2), (2, "new", 2))
     made = World(log.topic)
+    made.accepting.add("t.shop.m-key")
     stage = made.run()
     merge_after_all(made, stage, chunk_of_m(2, low, high, (1, "b", 3), *ROWS[1:]))
     assert [row["after"]["id"] for _, row in made.read("t.shop.m") if row["op"] == "r"] == [1, 3]
@@ -398,6 +400,7 @@ def test_chunks_of_both_keys_are_merged_together():
     high = log.position
     log.update_keyed((2,), (1, "a", 3), (1, "new", 3))
     made = World(log.topic)
+    made.accepting.add("t.shop.m-key")
     stage = made.run()
     chunks = chunk_of_m(0, low, low, *ROWS), chunk_of_m(2, high, high, *ROWS)
     merge_after_all(made, stage, *chunks)

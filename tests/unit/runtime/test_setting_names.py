@@ -245,7 +245,6 @@ SASL = {
     "MILLRACE_KAFKA_SASL_PASSWORD": "p",
 }
 DO_IDS = "MILLRACE_REPLICATE_DO_SERVER_IDS"
-NEW_TOPIC = ("MILLRACE_ROWS_ON_INCOMPATIBLE", "new-topic")
 SIGNALS = {**GOOD, "MILLRACE_SNAPSHOT_MODE": "signals"}
 IDLE: list[tuple[type[EnvironmentSettings], dict[str, str], str, str]] = [
     *(
@@ -312,14 +311,6 @@ IDLE: list[tuple[type[EnvironmentSettings], dict[str, str], str, str]] = [
         (ReaderSettings, {**KAFKA, "MILLRACE_MYSQL_HOST": host}, "MILLRACE_MYSQL_PORT", "3307")
         for host in ("db:3308", "/run/mysqld.sock", "a:1,b:2")
     ),
-    (RowMapperSettings, KAFKA, *NEW_TOPIC),
-    (
-        RowMapperSettings,
-        {**KAFKA, **HTTP, "MILLRACE_ROWS_FORMAT": "json"},
-        "MILLRACE_ROWS_ON_INCOMPATIBLE",
-        "new-topic",
-    ),
-    (RunSettings, GOOD, *NEW_TOPIC),
     (RowMapperSettings, KAFKA, "MILLRACE_ROWS_STORE", "/x"),
     (
         RowMapperSettings,
@@ -360,6 +351,7 @@ IDLE: list[tuple[type[EnvironmentSettings], dict[str, str], str, str]] = [
 ACT: dict[str, tuple[str, ...]] = {
     "whatever else is set": (
         *("MILLRACE_SOURCE", "MILLRACE_LOG_LEVEL", "MILLRACE_ON_GAP", "MILLRACE_SKIP_GAP"),
+        "MILLRACE_ROWS_ON_INCOMPATIBLE",
         *(
             "MILLRACE_KAFKA_BOOTSTRAP_SERVERS",
             "MILLRACE_KAFKA_SECURITY_PROTOCOL",

@@ -1,0 +1,169 @@
+"""What a change of a table's schema means for the records that a topic has already.
+
+A registry compares types of Avro alone: for it a decimal of another scale, or days that become microseconds,
+are compatible, since a reader gets some number. And it compares schemas, while Kafka compares the bytes of
+keys, which begin with the id of a schema.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from millrace.avro.connect import own_name
+from millrace.avro.registry import full_name, same_schema
+
+_PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+}
+"""By the Avro specification, those that keep the value or round it."""
+
+_SAYS_NO_MORE: Final = {
+    "io.debezium.data.Enum": "string",
+    "io.debezium.data.EnumSet": "string",
+    "io.debezium.data.Json": "string",
+    "io.debezium.time.Year": "int",
+}
+"""Names of types, and the types of Avro whose values mean the same with and without them."""
+
+
+def promotes(old: Any, new: Any) -> bool:
+    """Tell whether values that were written by one type are read by another as the same values."""
+    (kind, *of_old), (wanted, *of_new) = map(_meaning, (old, new))
+    if None not in (of_old[1], of_new[1]) and of_old[1] < of_new[1]:  # decimals of more digits
+        of_old[1] = of_new[1]
+    if of_old != of_new:
+        return False
+    return kind == wanted or (
+        isinstance(kind, str) and of_old[0] is None and wanted in _PROMOTIONS.get(kind, ())
+    )
+
+
+def _meaning(avro: Any) -> tuple[Any, ...]:
+    """Return a type, or its full name, and its logical type, precision, scale and name in Connect."""
+    if not isinstance(avro, dict):
+        return avro, None, None, None, None
+    if "name" in avro:
+        return full_name(avro), None, None, None, None
+    kind = avro["type"]
+    name = avro.get("connect.name")
+    if name is not None and _SAYS_NO_MORE.get(name) == kind:
+        name = None
+    return kind, *(avro.get(part) for part in ("logicalType", "precision", "scale")), name
+
+
+SIZE: Final = "millrace.size"
+"""Property of a key's field: bytes of a BINARY, bits of a BIT."""
+DIGITS: Final = "millrace.digits"
+"""Property of a key's field: digits of the fraction of a second."""
+
+
+def misread(earlier: Sequence[Mapping[str, Any]], schema: dict[str, Any]) -> list[str]:
+    """Name the columns of which a reader by ``schema`` gets other values than there are, with their types.
+
+    ``earlier`` are the envelopes of all records of a topic, the last one at the end. What is read wrongly by
+    the last one already is not named again.
+    """
+    if any(same_schema(dict(each), schema) for each in earlier):
+        return []  # it stays as old as it is
+    faults: dict[str, str] = {}
+    for each in earlier:
+        known = _misread(each, earlier[-1])
+        faults |= {name: how for name, how in _misread(each, schema).items() if name not in known}
+    return list(faults.values())
+
+
+def _misread(written: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, str]:
+    """Return in words, by the name in ``written``, the columns that ``read`` reads as other values."""
+    fields = {field["name"]: field for field in _row_fields(written)}
+    faults = {}
+    for field in _row_fields(read):
+        name = next((each for each in (field["name"], *field.get("aliases", ())) if each in fields), None)
+        if name is not None:
+            old, new = (each["type"][1] for each in (fields[name], field))
+            if not promotes(old, new):
+                faults[name] = (
+                    f"column {own_name(fields[name])} was {type_in_words(old)}, is {type_in_words(new)}"
+                )
+    return faults
+
+
+def _row_fields(envelope: Mapping[str, Any]) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = envelope["fields"][0]["type"][1]["fields"]
+    return fields
+
+
+def type_in_words(avro: Any) -> str:
+    """Return a type as ``decimal(10,2)``."""
+    if isinstance(avro, list):
+        return " or ".join(type_in_words(branch) for branch in avro if branch != "null")
+    if not isinstance(avro, Mapping):
+        return str(avro)
+    numbers = [str(avro[name]) for name in ("precision", "scale") if name in avro]
+    kind = avro.get("logicalType") or avro.get("connect.name") or avro.get("name") or avro["type"]
+    return f"{kind}({','.join(numbers)})" if numbers else str(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenKey:
+    """How the keys of a topic are written, so that a key of the same value always has the same bytes.
+
+    That is by the ``schema`` of the first. ``newest`` is the schema by which readers get all of them under
+    the present names of their columns.
+    """
+
+    schema: dict[str, Any]
+    newest: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, schema: str, newest: str) -> Self:
+        """Return what :meth:`to_json` wrote."""
+        return cls(json.loads(schema), json.loads(newest))
+
+    def to_json(self) -> tuple[str, str]:
+        """Write both schemas."""
+        return json.dumps(self.schema), json.dumps(self.newest)
+
+    def continued(self, key: Mapping[str, Any], types: Sequence[Any]) -> "WrittenKey | None":
+        """Return it as it is after a change of the table; None where equal values would have other bytes.
+
+        ``key`` is the schema of the key from then on; ``types`` are those of its columns, which a key has
+        where its topic was begun by an earlier version.
+        """
+        if len(key["fields"]) != len(self.schema["fields"]):
+            return None
+        names = {field["name"] for field in key["fields"]}
+        fields = []
+        for first, last, now, own in zip(
+            self.schema["fields"], self.newest["fields"], key["fields"], types, strict=True
+        ):
+            field = dict(now)
+            is_same_column = last["name"] in (field["name"], *field.pop("aliases", ()))
+            same = next((each for each in (now["type"], own) if _is_written_alike(first["type"], each)), None)
+            if not is_same_column or same is None or not _keeps_values(last, field):
+                return None
+            field["type"] = same
+            if first["name"] != field["name"]:
+                if first["name"] in names:
+                    return None
+                field["aliases"] = [first["name"]]
+            fields.append(field)
+        return replace(self, newest={**key, "fields": fields})
+
+
+def _is_written_alike(first: Any, now: Any) -> bool:
+    """Tell whether values have the same bytes by both types, and those of the second fit the first."""
+    if isinstance(first, list) and isinstance(now, list):
+        return len(first) == len(now) and all(map(_is_written_alike, first, now))
+    if isinstance(first, list) or isinstance(now, list):
+        return False
+    widths = [each.get("connect.type") if isinstance(each, dict) else None for each in (first, now)]
+    return _meaning(first) == _meaning(now) and widths[0] == widths[1]
+
+
+def _keeps_values(last: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Tell whether the server has left values as they were: not filled up, nor rounded to fewer digits."""
+    size, digits = last.get(SIZE), last.get(DIGITS, 0)
+    return size in (None, now.get(SIZE, size)) and digits <= now.get(DIGITS, digits)

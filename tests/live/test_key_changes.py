@@ -1,0 +1,293 @@
+"""A row topic folded as Kafka compacts it, by the bytes of keys, is its table, whatever is done to the key.
+
+Tables, changes of their keys and changes of their rows are made at random from a seed. Each row has in ``v``
+a number that no other change has written, so that a row of the fold is of the table where its number is.
+"""
+
+import io
+import json
+import random
+from contextlib import ExitStack
+from urllib.request import Request, urlopen
+
+import fastavro
+import pytest
+from pymysql import MySQLError
+
+from millrace.avro.records import deserialize
+from millrace.avro.registry import key_subject, split_wire_format
+
+from .rows_world import RowsWorld, without_column_names
+
+TYPES = {
+    "TINYINT": lambda rng: rng.randint(-5, 5),
+    "SMALLINT UNSIGNED": lambda rng: rng.randint(0, 9),
+    "INT": lambda rng: rng.randint(-5, 5),
+    "INT UNSIGNED": lambda rng: rng.randint(0, 9),
+    "BIGINT": lambda rng: rng.randint(-5, 5),
+    "BIGINT UNSIGNED": lambda rng: rng.randint(0, 9),
+    "DECIMAL(8,2)": lambda rng: rng.randint(-500, 500) / 100,
+    "DECIMAL(12,2)": lambda rng: rng.randint(-500, 500) / 100,
+    "DECIMAL(12,4)": lambda rng: rng.randint(-500, 500) / 100,
+    "FLOAT": lambda rng: rng.randint(-5, 5) / 2,
+    "DOUBLE": lambda rng: rng.randint(-5, 5) / 2,
+    "YEAR": lambda rng: rng.randint(2001, 2009),
+    "BIT(4)": lambda rng: rng.randint(0, 9),
+    "BIT(12)": lambda rng: rng.randint(0, 9),
+    "DATE": lambda rng: f"'2024-02-0{rng.randint(1, 9)}'",
+    "TIME": lambda rng: f"'10:00:0{rng.randint(1, 9)}'",
+    "DATETIME": lambda rng: f"'2024-02-29 10:00:0{rng.randint(1, 9)}'",
+    "DATETIME(6)": lambda rng: f"'2024-02-29 10:00:00.{rng.randint(1, 9)}5'",
+    "TIMESTAMP(3)": lambda rng: f"'2024-02-29 10:00:00.{rng.randint(1, 9)}5'",
+    "CHAR(3)": lambda rng: f"'{rng.choice('abä')}'",
+    "VARCHAR(20)": lambda rng: f"'{rng.choice('abcä')}'",
+    "VARCHAR(30) CHARACTER SET latin1": lambda rng: f"'{rng.choice('abcä')}'",
+    "BINARY(3)": lambda rng: f"'{rng.choice('abc')}'",
+    "BINARY(5)": lambda rng: f"'{rng.choice('abc')}'",
+    "VARBINARY(9)": lambda rng: f"'{rng.choice('abc')}'",
+    "ENUM('a','b')": lambda rng: f"'{rng.choice('ab')}'",
+    "ENUM('a','b','c')": lambda rng: f"'{rng.choice('abc')}'",
+    "SET('a','b')": lambda rng: f"'{rng.choice(['', 'a', 'b', 'a,b'])}'",
+}
+
+SAME_KEY = [
+    ("TINYINT", "MODIFY {0} BIGINT"),
+    ("SMALLINT", "MODIFY {0} INT"),
+    ("INT", "MODIFY {0} BIGINT"),
+    ("INT", "CHANGE {0} renamed BIGINT"),
+    ("INT UNSIGNED", "RENAME COLUMN {0} TO renamed"),
+    ("VARCHAR(10)", "MODIFY {0} VARCHAR(20)"),
+    ("CHAR(10)", "MODIFY {0} VARCHAR(20)"),
+    ("VARCHAR(9) CHARACTER SET latin1", "MODIFY {0} VARCHAR(9) CHARACTER SET utf8mb4"),
+    ("ENUM('1','2','3')", "MODIFY {0} ENUM('1','2','3','4')"),
+    ("ENUM('1','2','3')", "MODIFY {0} VARCHAR(9)"),
+    ("DATETIME(3)", "MODIFY {0} DATETIME(6)"),
+    ("YEAR", "MODIFY {0} INT"),
+    ("INT", "ADD COLUMN more INT FIRST, ADD UNIQUE (v)"),
+]
+"""Changes after which each row has the key that it had."""
+
+
+OTHER = [
+    ("k INT PRIMARY KEY, c DECIMAL(8,2)", "'1.25'", "MODIFY c DECIMAL(12,4)"),
+    ("k INT PRIMARY KEY, c DATE", "'2024-02-29'", "MODIFY c DATETIME"),
+    ("k INT PRIMARY KEY, c TIMESTAMP(6)", "'2024-02-29 10:11:12'", "MODIFY c DATETIME(6)"),
+    ("k INT PRIMARY KEY, c DECIMAL(38,2)", "'1.25'", "MODIFY c DECIMAL(40,2)"),
+    ("k INT, c INT, PRIMARY KEY (k, c)", "1", "DROP PRIMARY KEY, ADD PRIMARY KEY (k)"),
+    ("k INT PRIMARY KEY, c INT", "1", "DROP PRIMARY KEY"),
+    ("k INT, c BINARY(3) PRIMARY KEY", "'a'", "MODIFY c BINARY(5)"),
+]
+"""Changes that registries take, after which consumers would read other values, or rows have other keys."""
+
+
+class Table:
+    """A table on the server, altered and written to at random."""
+
+    def __init__(self, world, rng, number):
+        self.world, self.rng, self.name, self.written = world, rng, f"t{number}", 0
+        self.refused = 0
+        self.cursor = world.server.connect(autocommit=True, database=world.database).cursor()
+        self.cursor.execute("SET SESSION time_zone = '+00:00'")
+        first, second = rng.choices(list(TYPES), k=2)
+        key = rng.choice(["a", "b, a", "a, b"])
+        self.done = [f"CREATE TABLE {self.name} (a {first}, b {second}, v INT, PRIMARY KEY ({key}))"]
+        self.cursor.execute(self.done[0])
+
+    def run(self, statement):
+        """Run what the server may refuse."""
+        try:
+            self.cursor.execute(statement)
+        except MySQLError:
+            self.refused += 1
+        else:
+            self.done.append(statement)
+
+    def columns(self):
+        """Names, types and whether they are of the key, of all columns but ``v``."""
+        self.cursor.execute(
+            "SELECT column_name, column_type, character_set_name, column_key FROM information_schema.columns "
+            f"WHERE table_schema = DATABASE() AND table_name = '{self.name}' AND column_name <> 'v'"
+        )
+        return [(name, kind.upper(), charset, key == "PRI") for name, kind, charset, key in self.cursor]
+
+    def step(self):
+        columns = self.columns()
+        if self.rng.random() < 0.15:
+            self.run(f"ALTER TABLE {self.name} " + self.change(columns))
+            return
+        self.written += 1
+        values = {name: self.value(kind) for name, kind, *_ in columns}
+        old = " AND ".join(f"{name} <= {self.value(kind)}" for name, kind, *_ in columns)
+        new = [f"{name} = {value}" for name, value in values.items() if self.rng.random() < 0.3]
+        names, given = ", ".join([*values, "v"]), ", ".join(map(str, [*values.values(), self.written]))
+        changed = ", ".join([*new, f"v = {self.written}"])
+        insert = f"INSERT INTO {self.name} ({names}) VALUES ({given})"
+        update = f"UPDATE {self.name} SET {changed} WHERE {old} LIMIT 1"
+        self.run(self.rng.choice([insert, update, f"DELETE FROM {self.name} WHERE {old} ORDER BY v LIMIT 1"]))
+
+    def value(self, kind):
+        like = next((each for each in TYPES if each.upper() == kind), None)
+        if like is None:  # MariaDB has a width, and no character set
+            word = kind.split("(")[0]
+            like = next(each for each in TYPES if each.startswith(word))
+        return TYPES[like](self.rng)
+
+    def change(self, columns):
+        rng, (name, *_) = self.rng, self.rng.choice(columns)
+        key = [each for each, *_, in_key in columns if in_key]
+        others = ", ".join(rng.sample([each for each, *_ in columns], len(key)))
+        free = f"n{len(self.done)}"
+        return rng.choice(
+            [
+                f"RENAME COLUMN {name} TO {free}",
+                f"RENAME COLUMN {name} TO {rng.choice('ab')}",
+                f"MODIFY {name} {rng.choice(list(TYPES))}",
+                f"MODIFY {name} {rng.choice(list(TYPES))}",
+                f"CHANGE {name} {free} {rng.choice(list(TYPES))}",
+                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({others})" if key else f"ADD PRIMARY KEY ({name})",
+                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({name})" if key else f"ADD PRIMARY KEY ({name})",
+                f"ADD COLUMN {free} {rng.choice(list(TYPES))} FIRST",
+                f"DROP COLUMN {name}" if len(columns) > 1 else "COMMENT 'c'",
+                "DROP PRIMARY KEY" if rng.random() < 0.3 else "COMMENT 'c'",
+            ]
+        )
+
+
+@pytest.fixture
+def world(kafka, registry, mysql, source_name, tmp_path):
+    made = RowsWorld(kafka, registry, mysql, source_name, tmp_path)
+    with made.with_database():
+        yield made
+
+
+def compacted(messages):
+    """Keep of each key the last record, and none where that is a tombstone or a delete."""
+    last = {}
+    for message in messages:
+        assert message.key() is not None
+        last[message.key()] = message
+    return {key: message for key, message in last.items() if message.value() is not None}
+
+
+def rows_by_key(world, topic):
+    records = {
+        key: deserialize(world.registry, message.value())
+        for key, message in compacted(world.messages(topic)).items()
+    }
+    return {key: record["after"] for key, record in records.items() if record["after"] is not None}
+
+
+def keys_by_the_newest(world, topic, keys):
+    """Read keys by the newest schema of their subject, as a consumer may."""
+    newest = list(world.registry.subject_schemas(key_subject(topic)).values())[-1]
+    found = []
+    for key in keys:
+        schema_id, data = split_wire_format(key)
+        written = world.registry.schema(schema_id)
+        found.append(fastavro.schemaless_reader(io.BytesIO(data), written, newest))
+    return found
+
+
+def wait_for_done(world):
+    world.server.execute(
+        f"USE {world.database}", "CREATE TABLE done (id INT PRIMARY KEY)", "INSERT INTO done VALUES (1)"
+    )
+    world.wait_for_row("done")
+
+
+def versions(world, table):
+    first = world.topics.table(world.database, table)
+    there = [name for name in world.table_topics() if name == first or name.startswith(first + "-v")]
+    return sorted(there, key=lambda name: (len(name), name))
+
+
+SETTINGS = {"MILLRACE_ROWS_ON_INCOMPATIBLE": "new-topic", "MILLRACE_ROWS_TOMBSTONES": "always"}
+
+
+@pytest.mark.parametrize("metadata", ["least", pytest.param("FULL", marks=pytest.mark.slow)])
+def test_a_row_keeps_its_key_where_its_value_stays_the_same(world, registry, metadata):
+    with ExitStack() as stack:
+        if metadata == "least":
+            stack.enter_context(without_column_names(world.server))
+        stack.enter_context(world.service("run", **SETTINGS))
+        world.wait_for_start()
+        for number, (kind, change) in enumerate(SAME_KEY):
+            table = f"s{number}"
+            values = [f"'2024-02-29 10:00:0{n}'" if "DATE" in kind else f"'{n}'" for n in (1, 2, 3)]
+            if kind == "YEAR":
+                values = ["2001", "2002", "2003"]
+            world.server.execute(
+                f"USE {world.database}",
+                f"CREATE TABLE {table} (k {kind} PRIMARY KEY, v INT)",
+                f"INSERT INTO {table} VALUES ({values[0]}, 1), ({values[1]}, 2), ({values[2]}, 3)",
+                f"ALTER TABLE {table} {change.format('k')}",
+                f"UPDATE {table} SET v = 4 WHERE v = 1",
+                f"DELETE FROM {table} WHERE v = 2",
+            )
+        for number, (columns, value, change) in enumerate(OTHER):
+            world.server.execute(
+                f"USE {world.database}",
+                f"CREATE TABLE o{number} ({columns})",
+                f"INSERT INTO o{number} VALUES (1, {value})",
+                f"ALTER TABLE o{number} {change}",
+                f"INSERT INTO o{number} VALUES (2, {value.replace('a', 'b')})",
+            )
+        wait_for_done(world)
+    subject = key_subject(versions(world, "s0")[0])
+    assert not world.registry.accepts_any(subject)
+    url = f"{registry.url}/config/{subject}"
+    level = json.dumps({"compatibility": "NONE"}).encode()
+    request = Request(url, level, {"Content-Type": "application/json"}, method="PUT")
+    urlopen(request).close()
+    assert world.registry.accepts_any(subject)
+    for number, change in enumerate(OTHER):
+        assert [len(world.messages(topic)) for topic in versions(world, f"o{number}")] == [1, 1], change
+    for number, (kind, change) in enumerate(SAME_KEY):
+        (topic,) = versions(world, f"s{number}")
+        messages = world.messages(topic)
+        assert len({message.key() for message in messages}) == 3, (kind, change)
+        assert sorted(row["v"] for row in rows_by_key(world, topic).values()) == [3, 4], (kind, change)
+        keys = keys_by_the_newest(world, topic, [message.key() for message in messages])
+        names = {name for key in keys for name in key}
+        assert names == {"renamed" if "renamed" in change else "k"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "steps", "metadata"),
+    [
+        (8, 40, "least"),
+        pytest.param(60, 60, "least", marks=pytest.mark.slow),
+        pytest.param(60, 60, "FULL", marks=pytest.mark.slow),
+    ],
+)
+def test_no_row_of_a_compacted_topic_is_gone_from_its_table(world, tables, steps, metadata):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    with ExitStack() as stack:
+        if metadata == "least":
+            stack.enter_context(without_column_names(world.server))
+        stack.enter_context(world.service("run", **SETTINGS))
+        world.wait_for_start()
+        made = [Table(world, rng, number) for number in range(tables)]
+        for _ in range(steps):
+            for table in made:
+                table.step()
+        wait_for_done(world)
+    assert "table quarantined" not in (world.folder / "run.log").read_text()
+    compared = 0
+    for table in made:
+        there = versions(world, table.name)
+        if not there:
+            continue
+        table.cursor.execute(f"SELECT v FROM {table.name}")
+        actual = sorted(v for (v,) in table.cursor)
+        if any(message.key() is None for message in world.messages(there[-1])):
+            continue
+        found = sorted(row["v"] for row in rows_by_key(world, there[-1]).values())
+        story = "\n".join([f"seed {seed}", *table.done, f"{there} {found} {actual}"])
+        assert set(found) <= set(actual), story
+        assert len(found) == len(set(found)), story
+        assert len(there) > 1 or found == actual, story
+        compared += len(found)
+    assert compared
