@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from millrace.mysql.server_log import ServerAddress
 
 _LOCALHOST: Final = "localhost"
-_SOCKETS: Final = ("/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock", "/tmp/mysql.sock")  # noqa: S108
+_SOCKETS: Final = (
+    "/run/mysqld/mysqld.sock",
+    "/var/lib/mysql/mysql.sock",
+    "/tmp/mysql.sock",  # noqa: S108 - where servers have it
+)
 """Where the packages of MySQL and MariaDB put the server's socket."""
 
 
