@@ -304,6 +304,8 @@ def _lengthy(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
     length = spec.arguments[0] if spec.arguments else 1
     if spec.type == "varbinary" and length > _MAX_VARCHAR:
         return _BINARY_OF[_text_of(length)], False
+    if spec.type == "bit":
+        length = length or 1  # MariaDB takes BIT(0) for BIT(1), MySQL refuses it
     return f"{spec.type}({length})", False
 
 

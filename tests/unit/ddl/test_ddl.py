@@ -563,6 +563,7 @@ CREATE TABLE t (a ENUM('x'), UNIQUE (a)); ALTER TABLE t DROP a, ADD a BLOB;     
 CREATE TABLE t (a UUID, UNIQUE (a)); ALTER TABLE t DROP a, ADD a CHAR(20);        UNIQUE a a(16)
 CREATE TABLE t (a POINT NOT NULL, UNIQUE (a));                                    UNIQUE a a(25)
 CREATE TABLE t (a VARCHAR(9), UNIQUE (a(4))); ALTER TABLE t MODIFY a VARCHAR(2);  UNIQUE a a(0)
+CREATE TABLE t (a BIT(0));                                                        a bit(1)
 """
 
 
