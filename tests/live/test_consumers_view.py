@@ -121,6 +121,7 @@ class Bank:
                     cursor.execute("BEGIN")
                     transfer(cursor, rng)
                     cursor.execute("COMMIT")
+                    time.sleep(rng.random() / 5)  # so that they write while Spark reads, several times
                 except pymysql.err.OperationalError:  # a deadlock, or such a wait
                     cursor.execute("ROLLBACK")
 
