@@ -17,6 +17,8 @@ class CrashError(Exception):
 class Registry:
     """Stands where the schema registry is: gives ids to schemas, and outlives the services."""
 
+    refuses = True
+
     def __init__(self) -> None:
         self.schemas: list[Any] = []
         self.subjects: dict[str, set[int]] = {}
@@ -50,6 +52,9 @@ class Registry:
 
     def look(self) -> None:
         pass
+
+    def accepts_any(self, subject: str) -> bool:
+        return False
 
     def subject_schemas(self, subject: str) -> dict[int, Any]:
         return {schema_id: self.schema(schema_id) for schema_id in self.subjects.get(subject, ())}
