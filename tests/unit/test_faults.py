@@ -262,7 +262,7 @@ class World:
         stack.enter_context(patch.object(Output, "settle_bytes", 0))
         # What the broker has it gives at once.
         stack.enter_context(patch("millrace.kafka.continuity._TIMEOUT_S", 0.1))
-        # Whoever has fenced a service says who it is at once, or never; a command that was killed is silent at once.
+        # Whoever has fenced a service says at once who it is, or never, and is silent once it was killed.
         stack.enter_context(patch("millrace.kafka.pause._ANNOUNCE_S", 0))
         stack.enter_context(patch("millrace.kafka.pause.SILENT_S", 0))
         return stack
