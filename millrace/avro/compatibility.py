@@ -60,13 +60,13 @@ DIGITS: Final = "millrace.digits"
 """Property of a key's field: digits of the fraction of a second."""
 
 
-def misread(earlier: Sequence[Mapping[str, Any]], schema: dict[str, Any]) -> list[str]:
+def misread(earlier: Sequence[Any], schema: dict[str, Any]) -> list[str]:
     """Name the columns of which a reader by ``schema`` gets other values than there are, with their types.
 
     ``earlier`` are the envelopes of all records of a topic, the last one at the end. What is read wrongly by
     the last one already is not named again.
     """
-    if any(same_schema(dict(each), schema) for each in earlier):
+    if any(same_schema(each, schema) for each in earlier):
         return []  # it stays as old as it is
     faults: dict[str, str] = {}
     for each in earlier:
@@ -75,14 +75,14 @@ def misread(earlier: Sequence[Mapping[str, Any]], schema: dict[str, Any]) -> lis
     return list(faults.values())
 
 
-def _misread(written: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, str]:
+def _misread(written: Any, read: Any) -> dict[str, str]:
     """Return in words, by the name in ``written``, the columns that ``read`` reads as other values."""
-    fields = {field["name"]: field for field in _row_fields(written)}
+    fields = {field["name"]: field for field in column_fields(written)}
     faults = {}
-    for field in _row_fields(read):
+    for field in column_fields(read):
         name = next((each for each in (field["name"], *field.get("aliases", ())) if each in fields), None)
         if name is not None:
-            old, new = (each["type"][1] for each in (fields[name], field))
+            old, new = map(_type_of_value, (fields[name], field))
             if not promotes(old, new):
                 faults[name] = (
                     f"column {own_name(fields[name])} was {type_in_words(old)}, is {type_in_words(new)}"
@@ -90,9 +90,22 @@ def _misread(written: Mapping[str, Any], read: Mapping[str, Any]) -> dict[str, s
     return faults
 
 
-def _row_fields(envelope: Mapping[str, Any]) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = envelope["fields"][0]["type"][1]["fields"]
-    return fields
+def column_fields(schema: Any) -> list[dict[str, Any]]:
+    """Return the fields of the columns in the schema of an envelope or of a key.
+
+    A subject may have schemas of others, and those have none.
+    """
+    match schema:
+        case {"fields": [{"name": "before", "type": ["null", {"fields": list(fields)}]}, *_]}:
+            return fields
+        case {"name": str(name), "fields": list(fields)} if name.rpartition(".")[2] == "Key":
+            return fields
+    return []
+
+
+def _type_of_value(field: Mapping[str, Any]) -> Any:
+    kind = field["type"]
+    return kind[1] if isinstance(kind, list) and len(kind) == 2 else kind
 
 
 def type_in_words(avro: Any) -> str:

@@ -28,7 +28,7 @@ from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.compatibility import DIGITS, SIZE, promotes, type_in_words
+from millrace.avro.compatibility import DIGITS, SIZE, column_fields, promotes, type_in_words
 from millrace.avro.connect import json_text, plain_schema
 from millrace.avro.registry import wire_prefix, without_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
@@ -545,7 +545,7 @@ def has_this_envelope(schema: Mapping[str, Any]) -> bool:
     return _names(schema) == _names(load_schema("Envelope"))
 
 
-def altered_columns(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def altered_columns(old: Any, new: Mapping[str, Any]) -> str:
     """Say which columns have other Avro types in ``new`` than in ``old``, or are in one of two keys alone.
 
     Both are schemas of keys, or both of values; "" where there is no difference of that kind.
@@ -561,12 +561,12 @@ def altered_columns(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return "; ".join(found)
 
 
-def _column_types(schema: Mapping[str, Any]) -> dict[str, str]:
+def _column_types(schema: Any) -> dict[str, str]:
     """Return the types of the fields of a key, or of the rows of an envelope, by the names of columns."""
-    fields = schema["fields"]
-    if fields and fields[0]["name"] == "before":
-        fields = fields[0]["type"][1]["fields"]
-    return {field.get("millrace.name", field["name"]): type_in_words(field["type"]) for field in fields}
+    return {
+        field.get("millrace.name", field["name"]): type_in_words(field["type"])
+        for field in column_fields(schema)
+    }
 
 
 def _names(schema: Mapping[str, Any]) -> list[Any]:

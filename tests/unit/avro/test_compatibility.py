@@ -6,6 +6,7 @@ import io
 import struct
 from dataclasses import replace
 from decimal import Decimal, localcontext
+from typing import Any
 
 import fastavro
 import pytest
@@ -14,7 +15,7 @@ from fastavro.read import SchemaResolutionError
 from millrace.avro import binary
 from millrace.avro.compatibility import misread, promotes
 from millrace.avro.connect import plain_schema
-from millrace.avro.row_records import table_schemas
+from millrace.avro.row_records import altered_columns, table_schemas
 from millrace.binlog.columns import AvroOptions, codec_of
 from millrace.binlog.table import ColumnDefinition, ResolvedTable, column_of
 
@@ -216,3 +217,21 @@ def test_what_was_accepted_once_is_not_refused_again():
     assert misread([first, second], second) == []
     assert misread([first, second], envelope(price="decimal(12,4)", more="int")) == []
     assert misread([first, second], first) == []  # it is there already, and the newest stays the newest
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "string",
+        ["null", "string"],
+        {"type": "record", "name": "Envelope", "fields": []},
+        {"type": "record", "name": "Envelope", "fields": [{"name": "before", "type": "string"}]},
+        {"type": "record", "name": "Other", "fields": [{"name": "id", "type": "string"}]},
+    ],
+)
+def test_a_schema_of_somebody_else_is_not_compared(foreign: Any) -> None:
+    row = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": ["null", "int"]}]}
+    fields = [{"name": "before", "type": ["null", row]}, {"name": "source", "type": "string"}]
+    own = {"type": "record", "name": "Envelope", "fields": fields}
+    assert misread([foreign], own) == misread([own, foreign], own) == []
+    assert altered_columns(foreign, own) == ""
