@@ -91,7 +91,10 @@ def _place(options: Options, *, host_is_set: bool) -> dict[str, Any]:
     if options.host is None and host_is_set:
         return {"port": options.port or None}
     host = options.host or os.environ.get("MARIADB_HOST") or _LOCALHOST
-    port = options.port or int(os.environ.get("MYSQL_TCP_PORT") or 0)
+    default_port = os.environ.get("MYSQL_TCP_PORT") or "0"
+    if not default_port.isdecimal():
+        raise click.UsageError(f"MYSQL_TCP_PORT is {default_port!r}, expected a number")
+    port = options.port or int(default_port)
     if host == _LOCALHOST and options.protocol != "tcp" and not options.port:
         paths = [os.environ.get("MYSQL_UNIX_PORT"), *_SOCKETS]
         found = next((path for path in paths if path and os.path.exists(path)), None)  # noqa: PTH110

@@ -348,6 +348,13 @@ def test_settings_and_variables_fill_what_the_options_leave_out(monkeypatch: pyt
     assert (second.host, second.user, second.password) == ("db7", "repl", "ours")
 
 
+def test_a_port_of_the_environment_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILLRACE_MYSQL_HOST", raising=False)
+    monkeypatch.setenv("MYSQL_TCP_PORT", "3306a")
+    outcome = run("--no-defaults", "-R", "bin.000001")
+    assert (outcome.exit_code, "MYSQL_TCP_PORT is '3306a'" in outcome.stderr) == (2, True)
+
+
 def test_every_option_of_the_command_has_a_place_in_its_options() -> None:
     named = {parameter.name for parameter in binlog.params if parameter.expose_value}
     assert named - {"logs"} == set(Options.__dataclass_fields__)
