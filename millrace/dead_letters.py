@@ -104,8 +104,8 @@ def is_first_waiting(dead_letter: Outline, entry: QuarantinedTable) -> bool:
 def lost_tables(kafka: KafkaSettings, source: str, quarantined: Iterable[QuarantinedTable]) -> list[str]:
     """Name the tables whose first dead letter that waits is no longer in the topic."""
     topic = Topics(source).deadletter
-    oldest = oldest_offset(kafka, topic)
     waiting = {entry.name: entry for entry in quarantined if entry.key or not entry.knows_first}
+    oldest = oldest_offset(kafka, topic) if waiting else 0
     if not oldest:
         return []
     known = {name: entry for name, entry in waiting.items() if entry.knows_first}

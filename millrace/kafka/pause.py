@@ -94,7 +94,7 @@ def in_its_place(service: Service[Any], admin: AdminClient, work: Callable[[], N
         except FencedError as error:
             health.set_ready(False)
             service.log.warning("fenced", reason=error.message)
-            if stop.is_set() or turn.is_lost(service, known=error.by_service):
+            if turn.is_lost(service, known=error.by_service):
                 raise
         else:
             return
@@ -148,7 +148,8 @@ class _Turn:
     def is_lost(self, service: Service[Any], *, known: bool) -> bool:
         """Whether another service has the place, once that has had nothing to do for ``fenced_wait_s``.
 
-        Whoever does not say who it is was killed before it could: nobody has the place.
+        Whoever does not say who it is was killed before it could: nobody has the place. Raises
+        :class:`StopRequestedError` where the process is to stop before that is known.
         """
         seen, began = [(-1, b"")], time.monotonic()
         first: list[int] | None = None
@@ -169,6 +170,8 @@ class _Turn:
             elif time.monotonic() - began >= _ANNOUNCE_S:
                 return False
             service.stop.wait(min(_LOOK_S, self._settings.kafka.fenced_wait_s) if known else 0.2)
+        if not known:
+            raise StopRequestedError
         return True
 
     def _stored(self) -> list[StoredState]:

@@ -139,8 +139,9 @@ class TransactionalProducer:
         self._state_topic = Topics(source).state
         self._by = Owner(role or service, process_name())
         self._owner = str(self._by)
-        # The states as they were written last, by their keys.
+        # The states as they were committed last, by their keys, and those of the open transaction.
         self._kept: dict[bytes, bytes | None] = {}
+        self._kept_next: dict[bytes, bytes | None] = {}
         self.topics: set[str] = set()
         """Those that the transaction of Kafka that is open, or the last one, has records for."""
         self._failures: dict[str, KafkaError] = {}
@@ -470,6 +471,7 @@ class TransactionalProducer:
 
     def _commit_again(self, *, ended: bool = False) -> None:
         """Commit the states as they are."""
+        self.finish()
         (_, first), *others = self._kept.items()
         self._commit(*self._transaction(first, others, ended=ended), lambda: None)
         self._note_committed()
@@ -502,7 +504,7 @@ class TransactionalProducer:
         headers = self._by.headers(ended=ended)
         states = ((state_key(self._states[0]), state), *others)
         own = set(map(state_key, self._states))
-        self._kept |= {key: value for key, value in states if key in own}
+        self._kept_next = {key: value for key, value in states if key in own}
         records: list[OutputRecord] = [(key, value, now, headers) for key, value in states]
         batches = [*self._waiting, (self._state_topic, 0, records, 0)]
         self._waiting, self._since = [], None
@@ -542,6 +544,7 @@ class TransactionalProducer:
 
     def _note_committed(self) -> None:
         self._in_transaction = False
+        self._kept |= self._kept_next
         self.commits += 1
         self.commit_time = time.time()
 
@@ -587,10 +590,8 @@ class TransactionalProducer:
     ) -> None:
         if not isinstance(error, FencedError):
             self.abort()
-            ends = error is None or isinstance(error, (Exception, KeyboardInterrupt, SystemExit))
             if (
-                ends
-                and not isinstance(error, BrokerError)
+                (error is None or isinstance(error, (StopRequestedError, KeyboardInterrupt, SystemExit)))
                 and self._kept
                 and PAUSE not in self._states
                 and not (self.warned or self._given_up)

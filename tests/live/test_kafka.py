@@ -424,11 +424,12 @@ def test_a_transaction_of_which_kafka_lost_the_end(own_kafka: Kafka, source_name
     with TransactionalProducer(settings, source_name, "decoder") as producer:
         producer.open()
         producer.commit(b"the decoder's")
-    with TransactionalProducer(settings, source_name, "reader") as producer:
-        producer.open()
-        for number in (b"1", b"2"):
-            send(producer, topics.raw, number, number, 1000)
-            producer.commit(number)
+    killed = TransactionalProducer(settings, source_name, "reader")
+    killed.open()
+    for number in (b"1", b"2"):
+        send(killed, topics.raw, number, number, 1000)
+        killed.commit(number)
+    killed.close()
     assert values(settings, topics.raw) == [b"1", b"2"]
     assert values(settings, topics.state)[-1] == b"2"
     own_kafka.kill_node(0)

@@ -1,8 +1,6 @@
 """Where a reader starts: beside logs without GTIDs, with a state, and moved on purpose."""
 
-import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,39 +108,27 @@ def _is_at(world: ReaderWorld, epoch: int) -> bool:
     return state is not None and state.epoch == epoch
 
 
-def test_a_reader_that_runs_is_fenced(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
+def test_a_reader_that_runs_waits_and_begins_there(kafka: Kafka, mysql: MySQL, source_name: str) -> None:
     write(mysql, "note-0001")
     world = ReaderWorld.of(
         kafka, source_name, mysql, MILLRACE_START="latest", MILLRACE_KAFKA_FENCED_WAIT_S="1"
     )
     assert "there is no topic" in reset(world, "earliest", "--yes", code=4)
-    with world.reader(ends_with=6) as process:
+    with world.reader() as process:
         world.wait_until_at(mysql, process)
         assert "is to start at earliest\n" in reset(world, "earliest", answer="n\n", code=1)
         state = world.state()
         assert state is not None
         assert state.reset is None, "nobody said yes"
         assert "Move it?" in reset(world, "earliest", answer="y\n")
-        wait_for(lambda: _is_fenced(mysql, process.poll), None, "its end")
-    done = world.run(MILLRACE_START="gtid:", MILLRACE_MYSQL_PORT="1")
-    assert '"event": "the source was moved"' in done.stdout
-    with world.reader() as again:
-        state = world.wait_until_at(mysql, again)
+        wait_for(lambda: _is_at(world, 1), process, "the reader in the new epoch")
+        state = world.wait_until_at(mysql, process)
         assert (state.reset, state.epoch) == (None, 1)
-        again.send_signal(signal.SIGTERM)
-        assert again.wait(60) == 0
     assert_closed_files_equal(world.raw(), mysql, epoch=1)
     done = world.run(MILLRACE_START="earliest", MILLRACE_MYSQL_PORT="1")
     line = next(line for line in done.stdout.splitlines() if "MILLRACE_START is not used" in line)
     assert f"the state of {source_name} says where to resume: " in line
     assert f"'millrace source reset {source_name} --to …' moves it" in line
-
-
-def _is_fenced(server: MySQL, ended: Callable[[], int | None]) -> bool:
-    """Let the reader have something to write, and tell whether it has ended."""
-    if ended() is None:
-        write(server, "note-wake")
-    return ended() is not None
 
 
 def test_what_cannot_be(kafka: Kafka, mysql: MySQL, source_name: str) -> None:

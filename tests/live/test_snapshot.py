@@ -170,10 +170,10 @@ def test_a_paused_snapshot_waits_and_resumes(world):
     run(world, TABLES, ROWS)
     with world.services(*SERVICES):
         world.wait_for_start()
-    with world.service("snapshot", ends_with=6, **SLOWLY) as process:
+    with world.service("snapshot", ends_with=ExitCode.INTERRUPTED, **SLOWLY):
         wait_until(world, lambda: progress(world) > 0)
         assert "paused" in world.command("pause").stdout
-        process.wait(60)
+        wait_until(world, lambda: "the source is paused" in world.log("snapshot"))
     written = progress(world)
     assert not state(world).finished
     with world.service("snapshot") as process:

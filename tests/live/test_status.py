@@ -164,15 +164,16 @@ def test_from_the_server_to_the_rows(world, mysql):
         ("events", "rows"),
     ]
     assert found["hops"][2]["bytes"] == middle - start
-    assert found["dead_letters"] == {"count": 0, "exact": True}
+    nothing = dict.fromkeys(("count", "waiting", "redriven", "discarded"), 0)
+    assert found["dead_letters"] == {**nothing, "exact": True}
 
     with serving(world, "rowmapper") as metrics:
         wait_until(world, is_through("rows"))
         assert metrics() == described("rowmapper")
     text = run_status(world)
     assert text.splitlines()[0] == world.source
-    assert f"  reader     {first_file}:{middle} (epoch 0)  process " in text
-    assert f"  rowmapper  {first_file}:{middle} (epoch 0)  process " in text
+    assert f"  reader     {first_file}:{middle} (epoch 0)  not running; last: process " in text
+    assert f"  rowmapper  {first_file}:{middle} (epoch 0)  not running; last: process " in text
     assert "  dead letters: 0" in text
     assert "\x1b" not in text
     assert mysql.password not in text
