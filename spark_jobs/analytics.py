@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import OF_ALL_SOURCES
+from millrace.spark.decoding import Decoding
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.kafka import parse_duration

@@ -7,7 +7,7 @@
 
 The raw topic is one partition, and much of it can be read only from the beginning of a transaction. So it is
 divided where transactions begin (:mod:`spark_jobs.common.raw_topic`). Executors fetch each piece and decode
-it separately, by the same code as the services (:mod:`spark_jobs.common.decoding`), into columns and files:
+it separately, by the same code as the services (:mod:`millrace.spark.decoding`), into columns and files:
 no row becomes a Python object, and none passes through the JVM. The result does not depend on the division.
 For Iceberg these files are staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
 """
@@ -31,9 +31,9 @@ from millrace.ddl import State
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.definitions import DefiningStatements, read_definitions
 from millrace.runtime.errors import SettingsError
+from millrace.spark.decoding import Decoding, RawDecoder, sections_of
 from millrace.stage import Record
 from spark_jobs.common.charts import count, many
-from spark_jobs.common.decoding import Decoding, RawDecoder, sections_of
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.files import WrittenFile, remove_others
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options

@@ -18,8 +18,8 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.transaction import codes_of
+from millrace.spark.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from millrace.stage import OutputRecord, Record
-from spark_jobs.common.decoding import MAPPED_EVENTS, Decoding, RawDecoder
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
 

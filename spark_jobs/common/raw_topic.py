@@ -29,8 +29,8 @@ from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.imports import forget_zips, spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
+from millrace.spark.decoding import Decoding, RawDecoder
 from millrace.stage import Record
-from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import MOST_PIECES, Piece, is_whole
 

@@ -1,6 +1,6 @@
 """What a piece of the raw topic consists of, counted event by event, in an executor and without Spark.
 
-A piece is decoded by the decoder's own stage (:mod:`spark_jobs.common.decoding`). The results are tables
+A piece is decoded by the decoder's own stage (:mod:`millrace.spark.decoding`). The results are tables
 whose rows are sums over the piece, or over a part of it: adding up rows with the same names gives the same
 result, however the topic was divided. So nothing here grows without bound: large tables are written out and
 started again.
@@ -47,9 +47,9 @@ from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.binlog_command.row_kernel import counting
 from millrace.contract import ABANDONED, HEADER_MARKER
+from millrace.spark.decoding import Decoding, RawDecoder
 from millrace.stage import OutputRecord, Record
 from millrace.text import printable, shortened
-from spark_jobs.common.decoding import Decoding, RawDecoder
 from spark_jobs.common.events import arrow_schema, valid_text
 from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.fingerprint import fingerprint

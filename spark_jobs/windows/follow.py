@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.contract import transactional_id
 from millrace.kafka.job_topic import JobTopic
 from millrace.runtime.health import Health
+from millrace.spark.decoding import Decoding
 from spark_jobs.common.charts import count, many
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.follow import Pace
 from spark_jobs.common.job import Input, Job, moment

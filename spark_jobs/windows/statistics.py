@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record, records_of_columns
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.pieces import is_whole
 from spark_jobs.common.statistics import TABLES, PieceStatistics

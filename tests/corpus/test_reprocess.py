@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millrace import kernel
-from spark_jobs.common.decoding import Decoding
+from millrace.spark.decoding import Decoding
 from tests.corpus.conftest import CorpusFile
 from tests.corpus.test_kernel_transactions import _LARGE, topic_of
 from tests.unit.rowmapper.harness import SOURCE

@@ -23,9 +23,9 @@ from millrace.local import Kafka
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import load_settings
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
 from spark_jobs.analytics import analyse
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.job import RawJobSettings
 from spark_jobs.windows.statistics import WindowStatistics
 from spark_jobs.windows.window import Window, Windows

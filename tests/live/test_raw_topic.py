@@ -13,8 +13,8 @@ from millrace.kafka.input import InputReader, committed_batches
 from millrace.kafka.read import held_offsets
 from millrace.local import Kafka
 from millrace.runtime.settings import KafkaSettings
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
 from spark_jobs.common.statistics import PieceStatistics

@@ -19,10 +19,10 @@ from millrace.binlog.file import iter_events
 from millrace.binlog.gtid_set import GtidSet
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import KafkaSettings, load_settings
+from millrace.spark import decoding as decoding_module
+from millrace.spark.decoding import Decoding, RawDecoder, _Kept, sections_of
 from millrace.stage import Record
-from spark_jobs.common import decoding as decoding_module
 from spark_jobs.common import raw_topic
-from spark_jobs.common.decoding import Decoding, RawDecoder, _Kept, sections_of
 from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
@@ -388,7 +388,7 @@ def test_a_large_transaction_is_read_a_second_time(compiled: bool) -> None:
 WORKER = """
 import sys
 from pathlib import Path
-from spark_jobs.common.decoding import Decoding
+from millrace.spark.decoding import Decoding
 from spark_jobs.common.outcome import PieceWriter
 from spark_jobs.common.raw_topic import _told, prepare_worker
 from tests.unit.spark.test_decoding import raw

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog, united
 from spark_jobs.common.job import RawJobSettings
 from spark_jobs.common.outcome import Outcome, PieceWriter

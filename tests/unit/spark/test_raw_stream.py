@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.runtime.errors import UserError
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
 from spark_jobs import reprocess
 from spark_jobs.common import raw_stream, raw_topic
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.follow import Arrived
 from spark_jobs.common.job import Input, Job
 from spark_jobs.common.kafka import TopicSlice

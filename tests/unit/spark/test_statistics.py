@@ -32,8 +32,8 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.raw_topic import Walk
 from spark_jobs.common.statistics import LOOKED_AT, TABLES, PieceStatistics

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
+from millrace.spark.decoding import Decoding
 from millrace.stage import Record
 from spark_jobs.analytics import main
-from spark_jobs.common.decoding import Decoding
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.windows.metrics import WindowMetrics
 from spark_jobs.windows.statistics import WindowStatistics
