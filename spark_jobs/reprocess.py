@@ -13,25 +13,24 @@ For Iceberg these files are staged: Spark appends them to tables (:mod:`spark_jo
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import click
 from pyspark.sql import SparkSession
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.events import EventRecord
 from millrace.avro.schema_version import SchemaVersion
-from millrace.contract import HEADER_MARKER, RawKey, SourcePosition, Topics
-from millrace.ddl import State
+from millrace.contract import Topics
 from millrace.rowmapper.catalog import Catalog
-from millrace.rowmapper.definitions import DefiningStatements, read_definitions
+from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.errors import SettingsError
-from millrace.spark.decoding import Decoding, RawDecoder, sections_of
+from millrace.spark.decoding import Decoding, sections_of
+from millrace.spark.history import Definitions, schema_history
 from millrace.stage import Record
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.faults import DEAD_LETTERS
@@ -46,11 +45,6 @@ from spark_jobs.common.raw_stream import Begun, follow_raw
 from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
 from spark_jobs.common.tables import parse_gtids
-
-_BEGINNING: Final = SourcePosition(-1, "", 0)
-"""Before all logs."""
-
-Definitions = Mapping[tuple[str, str], State]
 
 
 def reprocess(  # noqa: PLR0917 - the options of the command
@@ -105,7 +99,9 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
     if given is not None:
         with job.step(f"{one.part.topic}: statements applied to the definitions that are given"):
-            schemas = _history(job, one, catalog, schemas, given)
+            ((_, end),) = one.part.offsets.values()
+            records = defining_records(job.spark, job.kafka, one.part.between(one.first, end))
+            schemas = schema_history(one.source, records, catalog=catalog, stored=schemas, given=given)
     assert isinstance(job.settings, RowJobSettings)
     decoding = Decoding(
         one.source,
@@ -235,54 +231,6 @@ def _check_entry(value: bytes) -> None:
 
 def _check_version(value: bytes) -> None:
     Catalog(kept=None).restore(SchemaVersion.from_bytes(value))
-
-
-def _history(
-    job: Job,
-    one: Input,
-    catalog: Iterable[bytes],
-    schemas: Iterable[bytes],
-    given: Definitions,
-) -> list[bytes]:
-    """Rebuild the schema history: the given definitions apply first, then each statement of the topic.
-
-    Of the history that is there what no statement of the topic can lead to stays, but for the tables that are
-    given.
-    """
-    known = Catalog(kept=None)
-    for value in catalog:
-        known.add(CatalogEntry.from_bytes(value))
-    spelled = known.spelled
-    tables = {(spelled(database), spelled(table)) for database, table in given}
-    stored = [
-        version
-        for version in map(SchemaVersion.from_bytes, schemas)
-        if (spelled(version.database), spelled(version.table)) not in tables
-    ]
-    ((_, end),) = one.part.offsets.values()
-    records = defining_records(job.spark, job.kafka, one.part.between(one.first, end))
-    versions = [
-        SchemaVersion(database, table, *_BEGINNING, state) for (database, table), state in given.items()
-    ]
-    for version in versions:
-        known.restore(version)
-    statements = DefiningStatements(known, stored)
-    for event in _events(one.source, records):
-        versions += statements.gap(event) if isinstance(event, SourcePosition) else statements.take(event)
-    versions += statements.come_to(None)
-    return [version.to_bytes() for version in versions]
-
-
-def _events(source: str, records: Iterable[Record]) -> Iterator[EventRecord | SourcePosition]:
-    """Decode raw records; of a gap give the place."""
-    decoder = RawDecoder(Decoding(source, into_rows=False, now_ms=0))
-    for record in records:
-        if HEADER_MARKER in dict(record.headers or ()):
-            yield RawKey.parse(record.key or b"").place
-            continue
-        for written in decoder.take([record]):
-            for _, value, *_ in written.get((decoder.topics.events, 0), ()):
-                yield decoder.read_event(value or b"")
 
 
 def summary(outcomes: dict[str, Outcome]) -> dict[str, Any]:

@@ -24,6 +24,9 @@ from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.registry import SchemaStore
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import DecoderState, QuarantinedTable, RowMapperState
+from millrace.binlog.grammar import Role
+from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.transaction import codes_of
 from millrace.contract import Topics
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.topics import TOPIC_SPECS, TableTopicInfo
@@ -51,13 +54,19 @@ _MAPPED_FIRST: Final = 50
 """What is mapped to rows at once: the transaction that a batch ends in takes the reference, and so does all
 of a batch that has a new table, as the first ones have."""
 
+_NEAR: Final = 100
+"""Records that may be held back."""
+
+_ENDS: Final = codes_of(Role.COMMIT)
+"""Types of events that end a transaction."""
+
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _KEPT: Final = pa.schema(
     [("timestamp", pa.int64()), ("key", pa.binary()), ("value", pa.large_binary()), ("headers", _HEADERS)]
 )
 """Records as they lie in the file."""
 
-_NOWHERE: Final[dict[str, Any]] = {
+NOWHERE: Final[dict[str, Any]] = {
     "kafka": {"bootstrap_servers": "localhost:1"},
     "registry": {"url": "http://localhost:1"},
 }
@@ -87,7 +96,7 @@ class Decoding:
 
     def settings(self) -> RowMapperSettings:
         """Give these as the settings of a row mapper that reaches nothing."""
-        return RowMapperSettings.model_validate({"source": self.source, **self.sections, **_NOWHERE})
+        return RowMapperSettings.model_validate({"source": self.source, **self.sections, **NOWHERE})
 
 
 def sections_of(settings: RowMapperSettings) -> dict[str, dict[str, Any]]:
@@ -202,6 +211,56 @@ class _Kept:
         if not self._parts and self._file is not None:
             self._file.close()
             self._file = None
+
+
+class WholeTransactions:
+    """Cuts raw records into batches that mostly end with a transaction.
+
+    The row mapper's kernel takes whole transactions: the beginning of one is held back for a while.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Record] | RecordBlock = []
+
+    def take(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+        """Take the next records; give batches of them."""
+        at = 0
+        if self._held:
+            near = _types(records, 0, min(_NEAR, len(records)))
+            ends = [found + 1 for code in _ENDS if (found := near.find(code)) >= 0]
+            at = min(ends, default=len(near))
+            self._held.extend(records[:at])
+            if not ends and len(self._held) < _NEAR:
+                return
+            yield self._held
+        while at < len(records):
+            end = min(at + MAPPED_EVENTS, len(records))
+            whole = _after_commit(records, at, end)
+            yield records[at : whole or end]
+            at = whole or end
+            if end == len(records):
+                break
+        self._held = cast("list[Record] | RecordBlock", records[at:])
+
+    def rest(self) -> Sequence[Record]:
+        """Give what is held back."""
+        return self._held
+
+
+def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
+    """Give the place after the last commit in some records, if it is near their end."""
+    start = max(start, end - _NEAR)
+    near = _types(records, start, end)
+    last = max(map(near.rfind, _ENDS))
+    return None if last < 0 else start + last + 1
+
+
+def _types(records: Sequence[Record], start: int, stop: int) -> bytes:
+    """Give the types of events from one on to before another; 0 where a record has none."""
+    if not isinstance(records, list | tuple):
+        return cast("RecordBlock", records).bytes_at(TYPE_OFFSET, start, stop)
+    values = [record.value or b"" for record in records[start:stop]]
+    return bytes([value[TYPE_OFFSET] if len(value) > TYPE_OFFSET else 0 for value in values])
 
 
 class RawDecoder:

@@ -14,11 +14,8 @@ import pyarrow.compute as pc
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.registry import split_wire_format
 from millrace.binlog.errors import BinlogError
-from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
-from millrace.binlog.header import TYPE_OFFSET
-from millrace.binlog.transaction import codes_of
-from millrace.spark.decoding import MAPPED_EVENTS, Decoding, RawDecoder
+from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions
 from millrace.stage import OutputRecord, Record
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.files import ParquetFiles, WrittenFile
@@ -34,12 +31,6 @@ _ALL_BYTES: Final = 128 << 20
 
 _TOLD: Final = 100
 """Dead letters of a piece that are listed in the report; the table has all."""
-
-_NEAR: Final = 100
-"""Records that may be held back."""
-
-_ENDS: Final = codes_of(Role.COMMIT)
-"""Types of events that end a transaction."""
 
 _PREFIX: Final = 5
 """Bytes in front of a record: those of its schema's id."""
@@ -198,8 +189,7 @@ class PieceWriter:
         self._events: dict[int, _Waiting] = {}
         self._heads: AvroColumns | None = None
         self._all = 0
-        self._held: list[Record] | RecordBlock = []
-        """The beginning of a transaction: the row mapper's kernel takes whole ones."""
+        self._transactions = WholeTransactions()
         self._dead_letters: list[tuple[int, bytes]] = []
         topics = self._decoder.topics
         self._kinds = {topics.events: "events", topics.transactions: "transactions", topics.ddl: "ddl"}
@@ -210,23 +200,8 @@ class PieceWriter:
 
     def take(self, records: Sequence[Record]) -> None:
         """Take the next raw records."""
-        at = 0
-        if self._held:
-            near = _types(records, 0, min(_NEAR, len(records)))
-            ends = [found + 1 for code in _ENDS if (found := near.find(code)) >= 0]
-            at = min(ends, default=len(near))
-            self._held.extend(records[:at])
-            if not ends and len(self._held) < _NEAR:
-                return
-            self._decode(self._held)
-        while at < len(records):
-            end = min(at + MAPPED_EVENTS, len(records))
-            whole = _after_commit(records, at, end)
-            self._decode(records[at : whole or end])
-            at = whole or end
-            if end == len(records):
-                break
-        self._held = cast("list[Record] | RecordBlock", records[at:])
+        for part in self._transactions.take(records):
+            self._decode(part)
 
     def _decode(self, records: Sequence[Record]) -> None:
         for written in self._decoder.take(records):
@@ -240,8 +215,8 @@ class PieceWriter:
 
     def finish(self) -> Outcome:
         """Write buffered rows and close the files; give the outcome of the piece."""
-        if self._held:
-            self._decode(self._held)
+        if rest := self._transactions.rest():
+            self._decode(rest)
         for waiting in [*self._waiting.values(), *self._events.values()]:
             self._flush(waiting)
         outcome = self._outcome
@@ -385,22 +360,6 @@ class PieceWriter:
 
 def _is_block(record: OutputRecord) -> bool:
     return record[1] is not None and not isinstance(record[1], bytes)
-
-
-def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
-    """Give the place after the last commit in some records, if it is near their end."""
-    start = max(start, end - _NEAR)
-    near = _types(records, start, end)
-    last = max(map(near.rfind, _ENDS))
-    return None if last < 0 else start + last + 1
-
-
-def _types(records: Sequence[Record], start: int, stop: int) -> bytes:
-    """Give the types of events from one on to before another; 0 where a record has none."""
-    if not isinstance(records, list | tuple):
-        return cast("RecordBlock", records).bytes_at(TYPE_OFFSET, start, stop)
-    values = [record.value or b"" for record in records[start:stop]]
-    return bytes([value[TYPE_OFFSET] if len(value) > TYPE_OFFSET else 0 for value in values])
 
 
 def _days(batch: pa.RecordBatch, time: _Time) -> pa.Array:

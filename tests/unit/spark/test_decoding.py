@@ -20,7 +20,7 @@ from millrace.binlog.gtid_set import GtidSet
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import KafkaSettings, load_settings
 from millrace.spark import decoding as decoding_module
-from millrace.spark.decoding import Decoding, RawDecoder, _Kept, sections_of
+from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions, _Kept, sections_of
 from millrace.stage import Record
 from spark_jobs.common import raw_topic
 from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings
@@ -350,18 +350,19 @@ def test_what_may_be_read_again_goes_to_a_file(monkeypatch: pytest.MonkeyPatch, 
     assert list(kept.read(first, kept.end)) == []
 
 
-def test_the_beginning_of_a_transaction_waits_for_the_rest(tmp_path: Path) -> None:
+def test_the_beginning_of_a_transaction_waits_for_the_rest() -> None:
     """The row mapper's kernel takes whole transactions; where no commit is near, nothing waits."""
     records = raw(log(LOGS[0]))
     commits = [record.offset for record in records if code_of(record) in _ENDS]
-    writer = PieceWriter(Decoding(SOURCE, True, 0), str(tmp_path), "00000")
-    writer.take(records[: commits[1] + 3])
-    assert writer._held == records[commits[1] + 1 : commits[1] + 3]
-    writer.take(records[commits[1] + 3 : commits[2] + 1])
-    assert writer._held == []
+    cut = WholeTransactions()
+    (whole,) = cut.take(records[: commits[1] + 3])
+    assert [*whole, *cut.rest()] == records[: commits[1] + 3]
+    assert cut.rest() == records[commits[1] + 1 : commits[1] + 3]
+    (whole,) = cut.take(records[commits[1] + 3 : commits[2] + 1])
+    assert (whole, cut.rest()) == (records[commits[1] + 1 : commits[2] + 1], [])
     rest = [record for record in records if code_of(record) not in _ENDS][:20]
-    writer.take(rest)
-    assert writer._held == []
+    assert [[*part] for part in cut.take(rest)] == [rest]
+    assert cut.rest() == []
 
 
 @pytest.mark.parametrize("compiled", [True, False])

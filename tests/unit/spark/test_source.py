@@ -1,0 +1,272 @@
+"""The format ``millrace`` over log files: the row mapper's rows, wherever the log is cut."""
+
+import gzip
+import json
+import random
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.binlog.events import GtidLogEvent, RotateEvent, WriteRowsEvent, XaPrepareLogEvent
+from millrace.contract import log_number
+from millrace.runtime.errors import UserError
+from millrace.spark import register
+from millrace.spark.source import MillraceDataSource
+from millrace.spark.views import LogDataError
+from tests.spark_session import SPARK, spark
+from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog
+from tests.unit.binlog_command.made_logs import rows as image_rows
+from tests.unit.spark.test_decoding import LOGS, log, place, published
+
+__all__ = ["spark"]
+
+SIZES = ("1", "300", "64m")
+MAGIC = b"\xfebin"
+
+
+def read(path: Path | str, **options: str) -> list[dict[str, Any]]:
+    """Read a view as executors do, without Spark."""
+    source = MillraceDataSource({"path": str(path), **options})
+    reader = source.reader(source.schema())
+    found = [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: row.get("_sequence") or "")
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as it is read from JSON."""
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case datetime():
+            return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case float():
+            short = np.float32(value)
+            return Decimal(str(short) if float(short) == value else repr(value))
+        case list():
+            return [as_json(one) for one in value]
+        case dict():
+            return {name: as_json(one) for name, one in value.items()}
+    return value
+
+
+def row_of(text: str | None) -> Any:
+    return None if text is None else json.loads(text, parse_float=Decimal)
+
+
+def write(path: Path, made: MadeLog) -> Path:
+    path.write_bytes(MAGIC + b"".join(data for _, data in made.events))
+    return path
+
+
+def insert(made: MadeLog, number: int, *, commit: bool = True) -> None:
+    made.add(GtidLogEvent(0, bytes(16), made.position, 2, 0, 1, 1, None, 100, 80030))
+    made.query("BEGIN")
+    made.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", image_rows((None, (number, "x")))))
+    if commit:
+        made.query("COMMIT")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", LOGS)
+def test_changes_are_the_rows_of_the_row_mapper(name: str, size: str) -> None:
+    path = log(name)
+    expected, _ = published(path)
+    rows = sorted((row for one in expected.values() for row in one), key=place)
+    found = read(path, maxPartitionBytes=size)
+    assert [row["_sequence"] for row in found] == sorted({row["_sequence"] for row in found})
+    for row, change in zip(rows, found, strict=True):
+        source = row["source"]
+        assert (change["database"], change["table"]) == (source["db"], source["table"])
+        assert change["_op"] == row["op"]
+        assert row_of(change["before"]) == as_json(row["before"])
+        assert row_of(change["after"]) == as_json(row["after"])
+        assert change["_position"] == {part: source[part] for part in change["_position"]}
+        assert change["_gtid"] == source["gtid"]
+        assert change["_transaction"] == row["transaction"]["id"]
+        assert change["_commit_ts"].timestamp() * 1000 // 1 == source["ts_ms"]
+        digits = change["_sequence"]
+        parts = [int(digits[at:end], 16) for at, end in ((0, 8), (8, 24), (24, 40), (40, 48), (48, 56))]
+        number = log_number(source["file"])[1]
+        assert parts == [source["epoch"], number, source["pos"], source["sub_index"], source["row"]]
+    for table, of_table in expected.items():
+        typed = read(path, table=table.removeprefix("rows/"), maxPartitionBytes=size)
+        for row, change in zip(of_table, typed, strict=True):
+            values = row["before"] if row["op"] == "d" else row["after"]
+            assert {column: change[column] for column in values} == values
+            assert change["_op"] == row["op"]
+
+
+def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Path) -> None:
+    made = MadeLog()
+    names = ["X'61',X'',1", "X'62',X'',1"]
+    draw = random.Random(7)
+    prepared: list[str] = []
+    for number in range(40):
+        insert(made, 100 + number)
+        made.add(GtidLogEvent(0, bytes(16), made.position, 2, 0, 1, 1, None, 100, 80030))
+        if len(prepared) < 2 and draw.random() < 0.4:
+            name = next(one for one in names if one not in prepared)
+            made.query(f"XA START {name}")
+            made.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", image_rows((None, (number, "x")))))
+            made.query(f"XA END {name}")
+            made.add(XaPrepareLogEvent(0, 1, bytes.fromhex(name[2:4]), b""))
+            prepared.append(name)
+        elif prepared:
+            made.query(
+                f"XA {draw.choice(['COMMIT', 'ROLLBACK'])} {prepared.pop(draw.randrange(len(prepared)))}"
+            )
+        else:
+            made.query("FLUSH PRIVILEGES")
+    path = write(tmp_path / "bin.000001", made)
+    expected, _ = published(path)
+    for size in SIZES:
+        found = [row_of(row["after"]) for row in read(path, maxPartitionBytes=size)]
+        assert found == [as_json(row["after"]) for row in expected["rows/shop.t"]], size
+    source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "1"})
+    assert 5 < len(source.scan().spans) < 80
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Three files of a log: a transaction goes from the first into the second, as in a relay log."""
+    for number in (1, 2, 3):
+        made = MadeLog()
+        for row in range(5):
+            insert(made, number * 10 + row, commit=(number, row) != (1, 4))
+        if number < 3:
+            made.add(RotateEvent(4, f"bin.00000{number + 1}"))
+        if number == 2:
+            made.events.insert(1, made.events[-2])
+        write(tmp_path / f"bin.00000{number}", made)
+    return tmp_path
+
+
+def ids(found: list[dict[str, Any]]) -> list[int]:
+    return [row_of(row["after"])["column_1"] for row in found]
+
+
+@pytest.mark.parametrize("pack", [None, gzip.compress, zstandard.compress])
+def test_files_are_one_log(logs: Path, pack: Callable[[bytes], bytes] | None) -> None:
+    whole = [*range(10, 15), *range(20, 25), *range(30, 35)]
+    if pack is not None:
+        for file in logs.iterdir():
+            file.with_name(f"{file.name}.gz").write_bytes(pack(file.read_bytes()))
+            file.unlink()
+    for size in SIZES:
+        assert ids(read(logs / "bin.*", maxPartitionBytes=size)) == whole, size
+    (logs / "bin.index").write_text("./bin.000001\n")
+    assert ids(read(logs)) == ids(read(f"file://{logs}")) == whole
+    assert len(read(logs, view="raw")) == sum(1 for _ in read(logs, view="raw", maxPartitionBytes="1"))
+
+
+def test_a_log_that_is_not_whole_is_refused(logs: Path) -> None:
+    with pytest.raises(UserError, match="no file matches"):
+        read(logs / "none.*")
+    (logs / "bin.000002").unlink()
+    with pytest.raises(UserError, match=r"between bin.000001 and bin.000003 1 files are missing"):
+        read(logs)
+    assert ids(read(logs, ignoreMissingFiles="true")) == [*range(10, 14), *range(30, 35)]
+    (logs / "other.000004").write_bytes((logs / "bin.000003").read_bytes())
+    with pytest.raises(UserError, match="of two logs"):
+        read(logs, ignoreMissingFiles="true")
+
+
+def test_what_cannot_be_read_is_told_or_listed(logs: Path) -> None:
+    last, first = logs / "bin.000003", logs / "bin.000001"
+    last.write_bytes(last.read_bytes()[:-70])
+    assert ids(read(logs))[-1] == 33  # as of a log that is being written
+    first.write_bytes(first.read_bytes()[:-70])
+    with pytest.raises(LogDataError, match=r"bin.000001 at \d+: the log ends in the middle"):
+        read(logs)
+    (fault,) = read(logs, mode="PERMISSIVE", view="_corrupt")
+    assert (fault["log_file"], fault["error_class"]) == ("bin.000001", "TruncatedError")
+    assert ids(read(logs, mode="permissive"))[-1] == 33
+
+
+def test_a_damaged_event_is_told_or_listed(tmp_path: Path) -> None:
+    made = MadeLog()
+    for number in range(3):
+        insert(made, number)
+    path = write(tmp_path / "bin.000001", made)
+    data = bytearray(path.read_bytes())
+    position, event = made.events[-2]
+    data[position + len(event) - 6] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(LogDataError, match=f"bin.000001:{position}: ChecksumError"):
+        read(path)
+    assert ids(read(path, mode="PERMISSIVE")) == [0, 1]
+    (letter,) = read(path, view="_corrupt")
+    assert (letter["position"], letter["error_class"]) == (position, "ChecksumError")
+    assert letter["value"] == data[position : position + len(event)]
+
+
+def test_columns_have_the_names_that_are_given(tmp_path: Path) -> None:
+    """Without full metadata, nor a statement that creates the table, the log has none."""
+    made = MadeLog()
+    insert(made, 1)
+    path = write(tmp_path / "bin.000001", made)
+    script = tmp_path / "tables.sql"
+    script.write_text("USE shop; CREATE TABLE t (id INT NOT NULL, name VARCHAR(20) CHARACTER SET utf8mb4);")
+    (row,) = read(path, definitions=str(script))
+    assert row_of(row["after"]) == {"id": 1, "name": "x"}
+    (typed,) = read(path, definitions=str(script), table="shop.t")
+    assert (typed["id"], typed["name"]) == (1, "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"veiw": "raw"}, "option 'veiw' is not known: expected path, "),
+        ({"view": "rows"}, "'view' is 'rows': expected raw or changes or _corrupt"),
+        ({"mode": "DROPMALFORMED"}, "expected FAILFAST or PERMISSIVE"),
+        ({"table": "orders"}, r"expected DATABASE\.TABLE"),
+        ({"table": "a.b", "view": "raw"}, "no meaning for the view 'raw'"),
+        ({"maxPartitionBytes": "much"}, "expected a number of bytes, as 64m"),
+        ({"table": "no.table"}, "has no row of no.table"),
+    ],
+)
+def test_options_that_have_no_effect_are_refused(options: Mapping[str, str], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        read(log(LOGS[1]), **options)
+
+
+@pytest.mark.spark
+class TestSpark:
+    pytestmark = SPARK
+
+    def test_the_ten_lines(self, spark: SparkSession) -> None:
+        register(spark)
+        reader = spark.read.format("millrace").option("maxPartitionBytes", "300")
+        items = reader.option("table", "shop.items").load(str(log(LOGS[1])))
+        changes = spark.read.format("millrace").load(str(log(LOGS[1])))
+        columns = [field for field in items.schema if not field.name.startswith("_")]
+        schema = items.select(*(field.name for field in columns)).schema
+        image = sf.coalesce(sf.when(sf.col("_op") != "d", sf.col("after")), sf.col("before"))
+        parsed = changes.where("table = 'items'").select(
+            sf.from_json(image, schema).alias("row"), "_op", "_commit_ts", "_position", "_sequence"
+        )
+        parsed = parsed.select("row.*", "_op", "_commit_ts", "_position", "_sequence")
+        wanted = items.select(*parsed.columns).orderBy("_sequence").collect()
+        assert parsed.orderBy("_sequence").collect() == wanted
+        assert len(wanted) > 2
+
+    def test_a_schema_that_is_given_is_what_is_read(self, spark: SparkSession) -> None:
+        register(spark)
+        reader = spark.read.format("millrace").schema(
+            "`table` string, _position struct<pos:bigint>, none int"
+        )
+        found = reader.load(str(log(LOGS[1]))).collect()
+        assert {row.table for row in found} == {"items", "orders"}
+        assert all(row._position.pos > 0 and row.none is None for row in found)
+        assert reader.load(str(log(LOGS[1]))).count() == len(found)
