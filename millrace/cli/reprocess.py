@@ -29,6 +29,7 @@ from millrace.contract import Topics, is_of_rows
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.read import held_offsets, read_topic, source_topics
 from millrace.kafka.state import read_state
@@ -77,7 +78,7 @@ def reprocess(*, yes: bool) -> None:
             click.confirm(f"Delete them, to be written again from {topics.raw}?", abort=True)
         click.echo("taking over from decoder and row mapper: one that runs waits")
         try:
-            _begin_again(settings, admin, topics, written)
+            in_place_of_service(lambda: _begin_again(settings, admin, topics, written))
         except FencedError as error:
             raise UserError(
                 f"{error.message}. Run 'millrace reprocess' again before that one", ExitCode.FENCED

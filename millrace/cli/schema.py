@@ -22,6 +22,7 @@ from millrace.cli.frame import (
 )
 from millrace.contract import SourcePosition
 from millrace.ddl import MISSING, Unknown
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
 from millrace.rowmapper.catalog import Catalog, Found
@@ -129,29 +130,34 @@ def rebuild(*, script: Path | None, at: str | None, yes: bool) -> None:
         check_topics(settings, topics.catalog, topics.schemas, topics.events, topics.state)
         given = {} if script is None else read_definitions(script)
         click.echo("taking over from the row mapper: one that runs waits")
-        with (
-            open_schemas(settings.kafka, settings.registry, settings.source) as registry,
-            TransactionalProducer(
-                settings.kafka, settings.source, "rowmapper", role="schema rebuild"
-            ) as producer,
-        ):
-            (stored,) = producer.open()
-            value = None if stored is None else stored.value
-            state = stored_state(RowMapperState, value, topics.state)
-            if state is None:
-                raise UserError(
-                    f"the row mapper of {settings.source} has no state: has it ever run?", ExitCode.SETTINGS
-                )
-            producer.commit(value)
-            with producer.signing():
-                found = history.corrections(
-                    settings, registry, state.input_offset, click.echo, given, at=place
-                )
-                click.echo(printable("\n".join(_summary(found)), lines=True))
-                if found and not yes:
-                    click.confirm(f"Write these {len(found):,} definitions?", abort=True)
-            if found:
-                history.write(settings, producer, state, [each.version for each in found])
+
+        def write() -> None:
+            with (
+                open_schemas(settings.kafka, settings.registry, settings.source) as registry,
+                TransactionalProducer(
+                    settings.kafka, settings.source, "rowmapper", role="schema rebuild"
+                ) as producer,
+            ):
+                (stored,) = producer.open()
+                value = None if stored is None else stored.value
+                state = stored_state(RowMapperState, value, topics.state)
+                if state is None:
+                    raise UserError(
+                        f"the row mapper of {settings.source} has no state: has it ever run?",
+                        ExitCode.SETTINGS,
+                    )
+                producer.commit(value)
+                with producer.signing():
+                    found = history.corrections(
+                        settings, registry, state.input_offset, click.echo, given, at=place
+                    )
+                    click.echo(printable("\n".join(_summary(found)), lines=True))
+                    if found and not yes:
+                        click.confirm(f"Write these {len(found):,} definitions?", abort=True)
+                if found:
+                    history.write(settings, producer, state, [each.version for each in found])
+
+        in_place_of_service(write)
         click.echo("done; the row mapper continues. Redrive what waits with 'millrace deadletter redrive'")
 
 

@@ -22,6 +22,7 @@ from millrace.contract import Topics
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import FencedError
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import decoded_state, held_range, last_record
 from millrace.kafka.topics import topic_ids
@@ -79,7 +80,7 @@ def reset(*, name: str, to: str, yes: bool) -> None:
         if not yes:
             click.confirm("Move it?", abort=True)
         try:
-            _write(settings, topics, to)
+            in_place_of_service(lambda: _write(settings, topics, to))
         except FencedError as error:
             raise UserError(
                 f"{error.message}. Run this again, before a reader is started", ExitCode.FENCED

@@ -19,6 +19,7 @@ from millrace.cli.frame import (
 )
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import ensure_topics
@@ -90,22 +91,26 @@ def rebuild(*, service: str, yes: bool) -> None:
         admin = connect(settings.kafka)
         ensure_topics(admin, settings.topics, {**ours.kinds, topics.state: "state"}, captured=ours.captured)
         click.echo(f"taking over from the {service}: one that runs waits")
-        with TransactionalProducer(
-            settings.kafka, settings.source, service, role="state rebuild"
-        ) as producer:
-            (stored,) = producer.open()
-            value = None if stored is None else stored.value
-            producer.commit(value)
-            with producer.signing():
-                rebuilt = module.rebuild(settings, producer, click.echo)
-                _say(rebuilt, value)
-                if not yes:
-                    click.confirm("Write this state?", abort=True)
-            rebuilt.write_missing(value)
-            guard = ContinuityGuard(settings.kafka, admin, topics, service)
-            input_end = 0 if isinstance(rebuilt.state, ReaderState) else rebuilt.state.input_end
-            after = replace(rebuilt.state, continuity=guard.adopt(input_end))
-            producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
+
+        def write() -> None:
+            with TransactionalProducer(
+                settings.kafka, settings.source, service, role="state rebuild"
+            ) as producer:
+                (stored,) = producer.open()
+                value = None if stored is None else stored.value
+                producer.commit(value)
+                with producer.signing():
+                    rebuilt = module.rebuild(settings, producer, click.echo)
+                    _say(rebuilt, value)
+                    if not yes:
+                        click.confirm("Write this state?", abort=True)
+                rebuilt.write_missing(value)
+                guard = ContinuityGuard(settings.kafka, admin, topics, service)
+                input_end = 0 if isinstance(rebuilt.state, ReaderState) else rebuilt.state.input_end
+                after = replace(rebuilt.state, continuity=guard.adopt(input_end))
+                producer.commit(after.to_bytes(), others=list(rebuilt.notes.items()))
+
+        in_place_of_service(write)
         click.echo(f"done; start the {service}")
 
 

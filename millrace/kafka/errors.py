@@ -36,10 +36,10 @@ class BrokerError(UserError):
 class FencedError(UserError):
     """Another process has the same transactional.id: it took over, this one may no longer write."""
 
-    def __init__(self, message: str, *, by_service: bool = False) -> None:
+    def __init__(self, message: str, *, by_service: bool | None = None) -> None:
         super().__init__(message, ExitCode.FENCED)
         self.by_service = by_service
-        """Whether it is known to be a service, which goes on, and not a command."""
+        """Whether that is a service or else a command; None where it has not said who it is."""
 
 
 class InputLostError(UserError):

@@ -8,13 +8,13 @@ command has ended, and takes its place again by itself.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millrace.contract import PAUSE, RUN, SERVICES, Topics
 from millrace.kafka.client import AdminClient
 from millrace.kafka.errors import BrokerError, FencedError
 from millrace.kafka.producer import TransactionalProducer
-from millrace.kafka.state import SILENT_S, StoredState, newest_offset, read_state
+from millrace.kafka.state import SILENT_S, StoredState, newest_offset, process_name, read_state
 from millrace.kafka.topics import topic_ids
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.logging import get_logger
@@ -28,27 +28,41 @@ _ANNOUNCE_S: Final = 10.0
 
 _ATTEMPTS: Final = 5
 
+T = TypeVar("T")
+
 
 def pause_source(settings: ServiceSettings) -> None:
     """Take over from all services of a source, so that none writes any more, and have them wait.
 
-    So does a snapshot that is being taken. A service that takes over at the same moment, and has not seen the
-    pause, is fenced again.
+    So does a snapshot that is being taken.
     """
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            _fence_snapshot(settings)
-            with TransactionalProducer(
-                settings.kafka, settings.source, RUN, role=PAUSE, writes_state_of=PAUSE
-            ) as producer:
-                producer.open()
-                producer.commit(b"paused")
-        except FencedError:
-            if not left:
-                raise
-        else:
-            break
+
+    def pause() -> None:
+        _fence_snapshot(settings)
+        with TransactionalProducer(
+            settings.kafka, settings.source, RUN, role=PAUSE, writes_state_of=PAUSE
+        ) as producer:
+            producer.open()
+            producer.commit(b"paused")
+
+    in_place_of_service(pause, or_command=True)
     _fence_snapshot(settings)
+
+
+def in_place_of_service(work: Callable[[], T], *, or_command: bool = False) -> T:
+    """Do the work of a command that fences a service, again where that has fenced the command.
+
+    A service that was starting had looked for its turn before the command took over. Fenced again, it waits.
+    Another command has precedence, unless ``or_command``.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except FencedError as error:
+            if error.by_service is False and not or_command:
+                raise
+            _LOG.warning("taking over again", reason=error.message)
+    return work()
 
 
 def _fence_snapshot(settings: ServiceSettings) -> None:
@@ -94,7 +108,7 @@ def in_its_place(service: Service[Any], admin: AdminClient, work: Callable[[], N
         except FencedError as error:
             health.set_ready(False)
             service.log.warning("fenced", reason=error.message)
-            if turn.is_lost(service, known=error.by_service):
+            if turn.is_lost(service):
                 raise
         else:
             return
@@ -108,6 +122,7 @@ class _Turn:
         self._admin = admin
         self._names = states
         self._topic = Topics(settings.source).state
+        self._us = process_name()
         self._end = -1
         self._pause: StoredState | None = None
         self._states: list[StoredState] = []
@@ -116,10 +131,7 @@ class _Turn:
 
     def reason(self) -> str:
         """Say for what it waits; nothing where it is its turn."""
-        try:
-            self._look()
-        except BrokerError as error:
-            _LOG.warning("waiting for Kafka", reason=error.message)
+        self._look()
         if self._pause is not None:
             return f"the source is paused, by {self._pause.owner}: 'millrace resume' resumes it"
         for state in self._states:
@@ -129,6 +141,12 @@ class _Turn:
         return ""
 
     def _look(self) -> None:
+        try:
+            self._read()
+        except BrokerError as error:
+            _LOG.warning("waiting for Kafka", reason=error.message)
+
+    def _read(self) -> None:
         if self._end < 0 and self._topic not in topic_ids(self._admin, [self._topic]):
             return
         settings = self._settings
@@ -145,38 +163,30 @@ class _Turn:
             self._since = {state.offset: self._since.get(state.offset, now) for state in self._states}
             self._end = end
 
-    def is_lost(self, service: Service[Any], *, known: bool) -> bool:
-        """Whether another service has the place, once that has had nothing to do for ``fenced_wait_s``.
+    def is_lost(self, service: Service[Any]) -> bool:
+        """Whether another service has taken the place, once that has had nothing to do for ``fenced_wait_s``.
 
-        Whoever does not say who it is was killed before it could: nobody has the place. Raises
-        :class:`StopRequestedError` where the process is to stop before that is known.
+        Whoever has fenced this one writes the states. A command that has ended has left the place, as has one
+        that was killed before it could say who it is. Raises :class:`StopRequestedError` where the process is
+        to stop before that is known.
         """
-        seen, began = [(-1, b"")], time.monotonic()
-        first: list[int] | None = None
+        before = max((state.offset for state in self._states), default=-1)
+        wait_s = self._settings.kafka.fenced_wait_s
+        values, began, known = list[bytes | None](), time.monotonic(), False
         while not service.stop.is_set():
             service.health.beat()
-            if not known and self.reason():
+            if self.reason():
                 return False
-            offsets = [state.offset for state in self._states]
-            if first is None:
-                first = offsets
-            known = known or offsets != first
-            if known:
-                values = [(0, state.value or b"") for state in self._stored()]
-                if values != seen:
-                    seen, began = values, time.monotonic()
-                if time.monotonic() - began >= self._settings.kafka.fenced_wait_s:
+            others = [each for each in self._states if each.offset > before and each.by.process != self._us]
+            if any(not each.by.is_command for each in others):
+                known = True
+                if values != (values := [each.value for each in self._states]):
+                    began = time.monotonic()
+                if time.monotonic() - began >= wait_s:
                     return True
-            elif time.monotonic() - began >= _ANNOUNCE_S:
+            elif others or time.monotonic() - began >= _ANNOUNCE_S:
                 return False
-            service.stop.wait(min(_LOOK_S, self._settings.kafka.fenced_wait_s) if known else 0.2)
+            service.stop.wait(min(_LOOK_S, wait_s) if known else 0.2)
         if not known:
             raise StopRequestedError
         return True
-
-    def _stored(self) -> list[StoredState]:
-        try:
-            self._look()
-        except BrokerError as error:
-            _LOG.warning("state cannot be read", reason=error.message)
-        return self._states

@@ -726,7 +726,7 @@ class TransactionalProducer:
         """Say that another process took over, and which."""
         with contextlib.suppress(BrokerError):
             if not self._by.is_command and (pause := self._pause()) is not None:
-                return FencedError(f"the source {self._source} was paused by {pause.owner}")
+                return FencedError(f"the source {self._source} was paused by {pause.owner}", by_service=False)
         kind = "process" if self._service == RUN else self._service
         what = f"another {kind} of the source {self._source} took over"
         nobody = " and has not said who it is, or the clock of a broker has jumped, which ends transactions"
@@ -736,5 +736,7 @@ class TransactionalProducer:
             states = []
         owners = {state.owner for state in states}
         who = f": {' and '.join(sorted(owners))}" if owners else nobody
-        by_service = any(not state.by.is_command for state in states)
+        # The state of a command that has ended was written before whoever took over.
+        at_work = [state.by for state in states if not state.by.ended]
+        by_service = any(not owner.is_command for owner in at_work) if at_work else None
         return FencedError(f"{what}{who}. This one exits: run only one of them", by_service=by_service)

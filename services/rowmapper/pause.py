@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from threading import Event
 
 from millrace.avro.service_state import QuarantinedTable
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.state import newest_offset
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
@@ -26,16 +27,20 @@ def pause(
     tables = [_table(name) for name in names]
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     say("taking over from the row mapper: if one still runs, it waits")
-    with assembled(service, role="pause") as parts:
-        settle(parts, stop)
-        quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
-        known = [f"{database}.{table}" for database, table in tables if (database, table) in quarantine]
-        dead_letter = newest_offset(settings.kafka, parts.topics.deadletter)
-        for database, table in tables:
-            quarantine.add(QuarantinedTable.paused(database, table, offset, dead_letter))
-        parts.committer.settle(parts.stage.output, parts.stage.state())
-        parts.committer.commit()
-    return known
+
+    def add() -> list[str]:
+        with assembled(service, role="pause") as parts:
+            settle(parts, stop)
+            quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
+            known = [f"{database}.{table}" for database, table in tables if (database, table) in quarantine]
+            dead_letter = newest_offset(settings.kafka, parts.topics.deadletter)
+            for database, table in tables:
+                quarantine.add(QuarantinedTable.paused(database, table, offset, dead_letter))
+            parts.committer.settle(parts.stage.output, parts.stage.state())
+            parts.committer.commit()
+        return known
+
+    return in_place_of_service(add)
 
 
 def _table(name: str) -> tuple[str, str]:

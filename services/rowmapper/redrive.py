@@ -32,6 +32,8 @@ from millrace.avro.single_object import SingleObjectError
 from millrace.binlog.errors import BinlogError
 from millrace.contract import HEADER_REDRIVEN
 from millrace.dead_letters import DeadLetterRecord, Unreadable, is_first_waiting, read_dead_letters
+from millrace.kafka.errors import FencedError
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import oldest_offset, read_state
 from millrace.rowmapper.assembly import Transaction
@@ -87,15 +89,20 @@ def redrive(
         return []
     say(f"taking over from the row mapper, {stored.owner}: if it still runs, it waits")
     outcomes: dict[str, Redriven] = {}
+    done: set[str] = set()
     refused: dict[str, str] = {}
     own = settings.names.of_service("rowmapper").kinds
+
+    def map_left() -> None:
+        with assembled(service, refused, all_versions=True, role="deadletter redrive") as parts:
+            settle(parts, stop)
+            left = [entry.name for entry in chosen if entry.name not in done]
+            _redrive(service, parts, left, say, outcomes=outcomes, done=done)
+
     with suppress(StopRequestedError):
         while True:
             try:
-                with assembled(service, refused, all_versions=True, role="deadletter redrive") as parts:
-                    settle(parts, stop)
-                    left = [entry.name for entry in chosen if entry.name not in outcomes]
-                    _redrive(service, parts, left, say, outcomes)
+                in_place_of_service(map_left)
             except TopicsRefusedError as error:
                 if not own.keys().isdisjoint(error.topics) or refused.keys() >= error.topics.keys():
                     raise
@@ -110,16 +117,21 @@ def _redrive(
     parts: RowMapper,
     names: Sequence[str],
     say: Callable[[str], None],
+    *,
     outcomes: dict[str, Redriven],
+    done: set[str],
 ) -> None:
-    """Redrive tables one after the other; raises :class:`TopicsRefusedError` where one's topic refuses."""
+    """Redrive tables one after the other; those that are done are added to ``done``.
+
+    Raises :class:`TopicsRefusedError` where the topic of one refuses: that one is done as well.
+    """
     stop, kafka = service.stop, service.settings.kafka
     reached = end_before(kafka, parts.topics.events, parts.deserialize, parts.stage.next_offset)
     parts.publisher.binder.trust_later(reached)
     for entry in parts.publisher.quarantine.tables:
         if entry.name not in names:
             continue
-        outcome = outcomes[entry.name] = Redriven(entry.name)
+        outcome = outcomes.setdefault(entry.name, Redriven(entry.name))
         say(f"redriving {outcome.table}")
         work = Redrive(entry, outcome, parts.stage, parts.publisher)
         committer, output = parts.committer, parts.stage.output
@@ -135,8 +147,13 @@ def _redrive(
                     raise StopRequestedError
             committer.settle(output, work.state())
             committer.commit()
+            done.add(entry.name)
+        except FencedError:
+            outcomes[entry.name] = committed
+            raise
         except TopicsRefusedError as error:
             outcomes[entry.name] = replace(committed, failed=(entry.key, error.message))
+            done.add(entry.name)
             raise
 
 
@@ -235,22 +252,26 @@ def discard(
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     say("taking over from the row mapper: if one still runs, it waits")
     found = {}
-    with assembled(service, all_versions=True, role="deadletter discard") as parts:
-        settle(parts, stop)
-        quarantine = parts.publisher.quarantine
-        counts = dict(quarantine.waiting)
-        for entry in quarantine.tables:
-            if entry.name not in names or stop.is_set():
-                continue
-            work = Redrive(entry, Redriven(entry.name), parts.stage, parts.publisher)
-            waiting: Iterator[WaitingDeadLetter] = iter(())
-            if entry.progress is not None:
-                waiting = _dead_letters_of(service, parts, entry)
-            work.discard(waiting)
-            found[entry.name] = counts.get(entry.name, 0)
-            parts.publisher.counters["dead_letters_discarded"] += found[entry.name]
-        parts.committer.settle(parts.stage.output, parts.stage.state())
-        parts.committer.commit()
+
+    def give_up() -> None:
+        with assembled(service, all_versions=True, role="deadletter discard") as parts:
+            settle(parts, stop)
+            quarantine = parts.publisher.quarantine
+            counts = dict(quarantine.waiting)
+            for entry in quarantine.tables:
+                if entry.name not in names or stop.is_set():
+                    continue
+                work = Redrive(entry, Redriven(entry.name), parts.stage, parts.publisher)
+                waiting: Iterator[WaitingDeadLetter] = iter(())
+                if entry.progress is not None:
+                    waiting = _dead_letters_of(service, parts, entry)
+                work.discard(waiting)
+                found[entry.name] = counts.get(entry.name, 0)
+                parts.publisher.counters["dead_letters_discarded"] += found[entry.name]
+            parts.committer.settle(parts.stage.output, parts.stage.state())
+            parts.committer.commit()
+
+    in_place_of_service(give_up)
     return found
 
 

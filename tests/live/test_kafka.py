@@ -30,6 +30,7 @@ from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.errors import BrokerError, FencedError, InputLostError
 from millrace.kafka.exactly_once import Committer, run_stage
 from millrace.kafka.input import InputReader
+from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import CommitPolicy, TransactionalProducer
 from millrace.kafka.read import read_topic
 from millrace.kafka.search import last_before
@@ -41,6 +42,7 @@ from millrace.runtime.health import Health
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from millrace.stage import Output, Record
 from tests.chaos.lost_tail import cut_marker, cut_tail
+from tests.service_process import started, wait_for
 from tests.shared import environment_with
 
 from .output import send, wait_until_decided
@@ -214,6 +216,95 @@ def test_the_second_fences_the_first(settings: KafkaSettings, topics: Topics) ->
     assert line.endswith(" UTC. This one exits: run only one of them")
     assert values(settings, topics.raw) == [b"living", b"still"]
     assert b"zombie" in values(settings, topics.raw, "read_uncommitted")
+
+
+@pytest.mark.parametrize("announces", [True, False])
+def test_a_command_takes_over_again_from_a_service_that_was_starting(
+    settings: KafkaSettings, topics: Topics, announces: bool
+) -> None:
+    """Whether or not that has said who it is; and after a command that has ended."""
+    attempts = []
+
+    def decoder(role: str = "") -> TransactionalProducer:
+        return TransactionalProducer(settings, topics.source, "decoder", role=role)
+
+    def work() -> None:
+        with decoder("deadletter redrive") as command:
+            attempts.append(command.open())
+            if len(attempts) == 1:
+                with decoder() as service:
+                    service.open()
+                    if announces:
+                        service.commit(b"service")
+            command.commit(b"command")
+
+    with decoder("schema rebuild") as before:
+        before.open()
+        before.commit(b"before")
+    in_place_of_service(work)
+    assert len(attempts) == 2
+    state = read_state(settings, topics.source, "decoder")
+    assert state is not None
+    assert state.value == b"command"
+
+
+def test_a_service_continues_after_a_command_that_has_ended(settings: KafkaSettings, topics: Topics) -> None:
+    """It need not have seen that command at work, and waits for no other service."""
+    script = textwrap.dedent(
+        """
+        import sys
+        from millrace.kafka.client import connect
+        from millrace.kafka.pause import in_its_place
+        from millrace.kafka.producer import TransactionalProducer
+        from millrace.runtime.service import run_service
+        from millrace.runtime.settings import ServiceSettings
+
+        def app(service):
+            settings = service.settings
+
+            def work():
+                with TransactionalProducer(settings.kafka, settings.source, "reader") as producer:
+                    producer.open()
+                    while not service.stop.wait(0.1):
+                        producer.commit(b"service")
+
+            in_its_place(service, connect(settings.kafka), work)
+
+        sys.exit(run_service("reader", ServiceSettings, app))
+        """
+    )
+    environment = {
+        "MILLRACE_SOURCE": topics.source,
+        "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+        "MILLRACE_KAFKA_FENCED_WAIT_S": "0",
+    }
+
+    def works() -> bool:
+        state = read_state(settings, topics.source, "reader")
+        return state is not None and f"process {process.pid} " in state.owner
+
+    with started("reader", environment, command=[sys.executable, "-c", script]) as process:
+        for _ in range(2):
+            wait_for(works, process, "a commit of the service")
+            with TransactionalProducer(settings, topics.source, "reader", role="state rebuild") as command:
+                command.open()
+                command.commit(b"command")
+
+
+def test_a_command_leaves_the_place_to_another_command(settings: KafkaSettings, topics: Topics) -> None:
+    attempts = []
+
+    def work() -> None:
+        with TransactionalProducer(settings, topics.source, "decoder", role="deadletter redrive") as command:
+            attempts.append(command.open())
+            with TransactionalProducer(settings, topics.source, "decoder", role="schema rebuild") as other:
+                other.open()
+                other.commit(b"other")
+                command.commit(b"command")
+
+    with pytest.raises(FencedError, match="schema rebuild"):
+        in_place_of_service(work)
+    assert len(attempts) == 1
 
 
 def test_a_fenced_process_ends_at_once_when_told(settings: KafkaSettings, topics: Topics) -> None:

@@ -111,8 +111,12 @@ def test_a_topic_of_schemas_that_is_emptied_or_made_again(settings, admin, sourc
 
     def empty():
         set_policy("compact,delete")  # of one that is compacted alone no records are deleted
-        (future,) = admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values()
-        future.result()
+
+        def is_deleted():
+            (future,) = admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values()
+            return future.exception() is None  # until the log has its new policy
+
+        wait_for(is_deleted, None, "the end of the records")
         set_policy("compact")
 
     def remove():
