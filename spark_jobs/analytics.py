@@ -24,14 +24,14 @@ from pyspark.sql import functions as sf
 
 from millrace.contract import OF_ALL_SOURCES
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import Piece
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.kafka import parse_duration
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import Piece
-from spark_jobs.common.raw_topic import cut_input, over_pieces
+from spark_jobs.common.pieces import cut_input, over_pieces
 from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
 from spark_jobs.windows.follow import Options, count_windows
 

@@ -6,7 +6,7 @@
     spark-submit --jars … spark_jobs/reprocess.py --source shop --from 2026-01-31T10:00 --into events
 
 The raw topic is one partition, and much of it can be read only from the beginning of a transaction. So it is
-divided where transactions begin (:mod:`spark_jobs.common.raw_topic`). Executors fetch each piece and decode
+divided where transactions begin (:mod:`millrace.spark.raw_topic`). Executors fetch each piece and decode
 it separately, by the same code as the services (:mod:`millrace.spark.decoding`), into columns and files:
 no row becomes a Python object, and none passes through the JVM. The result does not depend on the division.
 For Iceberg these files are staged: Spark appends them to tables (:mod:`spark_jobs.common.iceberg`).
@@ -31,6 +31,7 @@ from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.spark.decoding import Decoding, sections_of
 from millrace.spark.history import Definitions, schema_history
+from millrace.spark.raw_topic import Piece, described_at
 from millrace.stage import Record
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.faults import DEAD_LETTERS
@@ -39,10 +40,9 @@ from spark_jobs.common.follow import Pace, check_endless, check_no_archive, foll
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog
 from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings, job_command, read_each
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
-from spark_jobs.common.pieces import MOST_PIECES, Piece, defining_records
+from spark_jobs.common.pieces import MOST_PIECES, cut_input, defining_records, over_pieces
 from spark_jobs.common.places import absolute
 from spark_jobs.common.raw_stream import Begun, follow_raw
-from spark_jobs.common.raw_topic import cut_input, described_at, over_pieces
 from spark_jobs.common.report import Bytes, Report
 from spark_jobs.common.tables import parse_gtids
 

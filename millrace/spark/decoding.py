@@ -37,6 +37,8 @@ from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.runtime.imports import forget_zips, spare_garbage_collection
+from millrace.runtime.logging import configure_logging
 from millrace.stage import Output, OutputRecord, Record, Target, records_of_columns
 
 if TYPE_CHECKING:
@@ -97,6 +99,16 @@ class Decoding:
     def settings(self) -> RowMapperSettings:
         """Give these as the settings of a row mapper that reaches nothing."""
         return RowMapperSettings.model_validate({"source": self.source, **self.sections, **NOWHERE})
+
+
+def prepare_worker() -> None:
+    """Let a process of Python of an executor decode records, in batches.
+
+    What the services would log is in the dead letters.
+    """
+    configure_logging("CRITICAL")
+    spare_garbage_collection()
+    forget_zips()
 
 
 def sections_of(settings: RowMapperSettings) -> dict[str, dict[str, Any]]:

@@ -16,9 +16,7 @@ from millrace.contract import source_problem
 from millrace.rowmapper.definitions import read_definitions
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
-from millrace.runtime.imports import forget_zips, spare_garbage_collection
-from millrace.runtime.logging import configure_logging
-from millrace.spark.decoding import NOWHERE, Decoding, sections_of
+from millrace.spark.decoding import NOWHERE, Decoding, prepare_worker, sections_of
 from millrace.spark.files import Fault, Scan, Span, list_files, read_span, scan
 from millrace.spark.history import schema_history
 from millrace.spark.views import (
@@ -270,13 +268,3 @@ class LogReader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need."""
         return {**self.__dict__, "_source": None}
-
-
-def prepare_worker() -> None:
-    """Let a process of Python of an executor decode records, in batches.
-
-    What the services would log is in the dead letters.
-    """
-    configure_logging("CRITICAL")
-    spare_garbage_collection()
-    forget_zips()

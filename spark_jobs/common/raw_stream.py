@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.spark.raw_topic import Piece, described_at, first_place, whole_stretch
 from spark_jobs.common.faults import Faults
 from spark_jobs.common.follow import Arrived, Pace, checkpoint, follow_topics
 from spark_jobs.common.job import Input, Job, new_run
 from spark_jobs.common.kafka import resolve_slice
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import Piece
+from spark_jobs.common.pieces import cut_input
 from spark_jobs.common.places import read_text, write_text
-from spark_jobs.common.raw_topic import cut_input, described_at, first_place, whole_stretch
 
 _POSITION: Final = "millrace.json"
 _LEAST_OFFSETS: Final = 20_000

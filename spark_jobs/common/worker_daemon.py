@@ -48,7 +48,7 @@ def main() -> None:
     leave_archives()
     from pyspark import daemon  # noqa: PLC0415 - from where it now is
 
-    from spark_jobs.common import events, raw_topic, rows, tables  # noqa: F401, PLC0415 - for the workers
+    from spark_jobs.common import events, pieces, rows, tables  # noqa: F401, PLC0415 - for the workers
 
     gc.freeze()
     daemon.traceback = _Traceback  # type: ignore[attr-defined,assignment]

@@ -30,6 +30,8 @@ from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.kafka.errors import InputLostError
+from millrace.spark.decoding import prepare_worker
+from millrace.spark.raw_topic import CarriedSettings, Piece, head_of_file, read_piece, read_spans
 from millrace.stage import Record
 from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_digest
 from spark_jobs.common.events import (
@@ -47,14 +49,7 @@ from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.kafka import CHUNK, CHUNKS_APART, NO_CHUNK, resolve_slice
 from spark_jobs.common.lines import Line, batch_of, reason_of
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import MOST_PIECES, Piece
-from spark_jobs.common.raw_topic import (
-    CarriedSettings,
-    head_of_file,
-    prepare_worker,
-    read_piece,
-    read_spans,
-)
+from spark_jobs.common.pieces import MOST_PIECES
 from spark_jobs.common.rows import TableRows
 from spark_jobs.common.transactions import BEFORE, number_laps, tells_gtid
 from spark_jobs.loops.presence import HEADS

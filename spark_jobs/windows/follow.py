@@ -16,14 +16,14 @@ from millrace.contract import transactional_id
 from millrace.kafka.job_topic import JobTopic
 from millrace.runtime.health import Health
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import Piece
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.faults import DEAD_LETTERS
 from spark_jobs.common.follow import Pace
 from spark_jobs.common.job import Input, Job, moment
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import Piece
+from spark_jobs.common.pieces import over_pieces
 from spark_jobs.common.raw_stream import Begun, follow_raw
-from spark_jobs.common.raw_topic import over_pieces
 from spark_jobs.common.report import Bytes, Report
 from spark_jobs.windows.statistics import WindowStatistics
 from spark_jobs.windows.window import Looked, Window, Windows

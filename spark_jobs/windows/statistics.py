@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import is_whole
 from millrace.stage import Record, records_of_columns
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import is_whole
 from spark_jobs.common.statistics import TABLES, PieceStatistics
 from spark_jobs.windows.window import UNDATED, Window
 

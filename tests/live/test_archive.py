@@ -18,12 +18,11 @@ from millrace.local import Kafka
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, load_settings
+from millrace.spark.raw_topic import CarriedSettings, Piece, read_piece
 from spark_jobs.archive import archive_topics, report, summary
 from spark_jobs.common.archive import Archive, ArchiveError, read_archive
 from spark_jobs.common.job import Input, Job, RawJobSettings, _inputs
 from spark_jobs.common.kafka import RAW_COLUMNS, TopicSlice, kafka_options, parse_bound, resolve_slice, scan
-from spark_jobs.common.pieces import Piece
-from spark_jobs.common.raw_topic import CarriedSettings, read_piece
 from spark_jobs.common.session import Steps
 from tests.live.output import wait_until_decided
 from tests.spark_session import SPARK, spark
@@ -116,7 +115,7 @@ def test_archived_and_read_as_the_topic_is(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr("spark_jobs.common.archive._OFFSETS_PER_FILE", 150)
     monkeypatch.setattr("spark_jobs.archive._OFFSETS_AT_ONCE", 230)
     monkeypatch.setattr("spark_jobs.common.archive._ROW_GROUP_BYTES", 1)
-    monkeypatch.setattr("spark_jobs.common.raw_topic._ARCHIVED_BATCH", 7)
+    monkeypatch.setattr("millrace.spark.raw_topic._ARCHIVED_BATCH", 7)
     world.write(400)
     world.write(50, commit=False)
     first = world.archive()

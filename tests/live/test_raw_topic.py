@@ -14,9 +14,9 @@ from millrace.kafka.read import held_offsets
 from millrace.local import Kafka
 from millrace.runtime.settings import KafkaSettings
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import CarriedSettings, find_pieces, read_piece
 from millrace.stage import Record
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.raw_topic import CarriedSettings, find_pieces, read_piece
 from spark_jobs.common.statistics import PieceStatistics
 from tests.live.output import wait_until_decided
 from tests.unit.spark.test_statistics import SOURCE, RawLog, changed, tables

@@ -88,7 +88,6 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs.loop_detection": ("millrace.kafka.alerts",),
     "spark_jobs.windows.follow": ("millrace.kafka.job_topic",),
     "spark_jobs.common.executor": ("millrace.local.errors", "millrace.local.java"),
-    "spark_jobs.common.raw_topic": ("millrace.kafka.input",),
     "spark_jobs.loops.logs": ("millrace.kafka.errors",),
     "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }

@@ -20,14 +20,13 @@ from millrace.binlog.gtid_set import GtidSet
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import KafkaSettings, load_settings
 from millrace.spark import decoding as decoding_module
+from millrace.spark import raw_topic
 from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions, _Kept, sections_of
+from millrace.spark.raw_topic import _ENDS, Piece, find_pieces
 from millrace.stage import Record
-from spark_jobs.common import raw_topic
 from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.pieces import Piece
-from spark_jobs.common.raw_topic import _ENDS, find_pieces
 from spark_jobs.reprocess import _deciding
 from tests.shared import PROJECT, run_python
 from tests.stages import without_times
@@ -391,7 +390,8 @@ import sys
 from pathlib import Path
 from millrace.spark.decoding import Decoding
 from spark_jobs.common.outcome import PieceWriter
-from spark_jobs.common.raw_topic import _told, prepare_worker
+from millrace.spark.decoding import prepare_worker
+from spark_jobs.common.pieces import _told
 from tests.unit.spark.test_decoding import raw
 
 prepare_worker()

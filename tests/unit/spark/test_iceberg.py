@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import _BEGINS, _DESCRIBES, _ENDS
 from millrace.stage import Record
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog, united
 from spark_jobs.common.job import RawJobSettings
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.raw_topic import _BEGINS, _DESCRIBES, _ENDS
 from spark_jobs.reprocess import _check, stage
 from tests.spark_session import SPARK
 from tests.stages import without_nulls

@@ -6,9 +6,10 @@ from pyspark.sql import SparkSession
 
 from millrace.binlog.types import EventType
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, SOURCE_CHANGED
+from millrace.spark.raw_topic import is_whole
 from spark_jobs.common import archive
 from spark_jobs.common.kafka import TopicSlice
-from spark_jobs.common.pieces import defining_records, is_whole
+from spark_jobs.common.pieces import defining_records
 from tests.spark_session import SPARK
 
 pytestmark = SPARK

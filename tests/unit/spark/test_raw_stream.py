@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.runtime.errors import UserError
+from millrace.spark import raw_topic
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import _BEGINS, _DESCRIBES, Piece, described_at, first_place, whole_stretch
 from millrace.stage import Record
 from spark_jobs import reprocess
-from spark_jobs.common import raw_stream, raw_topic
+from spark_jobs.common import raw_stream
 from spark_jobs.common.follow import Arrived
 from spark_jobs.common.job import Input, Job
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.outcome import Outcome, PieceWriter
-from spark_jobs.common.pieces import Piece
-from spark_jobs.common.raw_topic import _BEGINS, _DESCRIBES, described_at, first_place, whole_stretch
 from tests.stages import without_times
 from tests.unit.rowmapper.harness import SOURCE
 from tests.unit.spark.test_decoding import LOGS, NOWHERE, code_of, log, published, raw, topic_of

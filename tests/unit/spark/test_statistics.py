@@ -33,9 +33,9 @@ from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.state import StreamState
 from millrace.contract import ABANDONED, HEADER_MARKER, RawKey
 from millrace.spark.decoding import Decoding
+from millrace.spark.raw_topic import Walk
 from millrace.stage import Record
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.raw_topic import Walk
 from spark_jobs.common.statistics import LOOKED_AT, TABLES, PieceStatistics
 from tests.shared import run_python
 from tests.unit.spark.test_decoding import LOGS, log, pieces, raw

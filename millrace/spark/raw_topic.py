@@ -8,17 +8,12 @@ Spark's Kafka source would pass each record through the JVM, which costs more th
 archived of a topic is read from the archive in the same way.
 """
 
-import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from typing import Any, Final, Protocol, TypeGuard
 
 from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.header import TYPE_OFFSET
@@ -26,21 +21,15 @@ from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, EventKey, RawKey
 from millrace.kafka.input import InputReader, committed_batches
-from millrace.runtime.imports import forget_zips, spare_garbage_collection
-from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import KafkaSettings
 from millrace.spark.decoding import Decoding, RawDecoder
 from millrace.stage import Record
-from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import MOST_PIECES, Piece, is_whole
-
-if TYPE_CHECKING:
-    from spark_jobs.common.job import Input, Job
-    from spark_jobs.common.kafka import Kept
 
 _GROUP: Final = "millrace-job"
-_OFFSETS_PER_PIECE: Final = 500_000
 _BATCH: Final = 500
+_SIZE: Final = slice(9, 13)
+"""Where an event's header has its size."""
+
 _ARCHIVED_BATCH: Final = 5000
 _LOOKED_AT: Final = 200_000
 """Offsets that are searched for a beginning, beyond where a piece should begin."""
@@ -58,27 +47,41 @@ _DESCRIBES: Final = codes_of(Role.START)
 _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
 _TABLE_ID: Final = slice(19, 25)
 _MOST_TABLES: Final = 1000
-_TOLD: Final = "piece int, outcome string"
 
-
-class PieceTaker(Protocol):
-    """Takes the records of a piece, in an executor, and reports the outcome at the end."""
-
-    def take(self, records: Sequence[Record]) -> None:
-        """Take the next records."""
-
-    def finish(self) -> Outcome:
-        """Write remaining output."""
-
-
-_Begin = Callable[[int, Piece, Iterable[Sequence[Record]]], PieceTaker]
-"""Is given the number of a piece, the piece, and the records of the XA transactions that it may decide."""
 
 _FileOf = Callable[[Record], tuple[int, int] | None]
 """Gives epoch and number of the log file that a record is of; None where its key does not say."""
 
-_Read = Callable[[Piece], Iterator[Sequence[Record]]]
-_OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the raw topic that is decoded by itself; ``described`` has the format description for it.
+
+    Where it begins within a transaction, ``before`` has those records of it that must be known. ``prepared``
+    are the XA transactions that the piece may decide.
+    """
+
+    start: int
+    end: int
+    described: Record | None = None
+    before: tuple[Record, ...] = ()
+    prepared: "tuple[Piece, ...]" = ()
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """First and last offset."""
+        return self.start, self.end - 1
+
+
+class Archive(Protocol):
+    """Records of a topic of one partition before an offset, kept elsewhere."""
+
+    @property
+    def end(self) -> int:
+        """That offset."""
+
+    def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
+        """Give these in their order, up to ``count`` at once, with their offsets for timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def read_piece(
     topic: str,
     piece: Piece,
     *,
-    archive: "Kept | None" = None,
+    archive: Archive | None = None,
     dated: bool = False,
 ) -> Iterator[Sequence[Record]]:
     """Give the committed records of a piece in batches, those that an ``archive`` has from there.
@@ -135,83 +138,11 @@ def read_spans(
             yield chain.from_iterable(reader.batches(_BATCH, end))
 
 
-def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
-    """Cut what a job reads of a source into about ``number`` pieces, by default by size.
-
-    As many as keep all cores at work to the end, and no more than a plan should have. With ``within`` a
-    transaction that is larger than a piece is cut too.
-    """
-    part = one.part
-    if number is None:
-        least = 2 * job.spark.sparkContext.defaultParallelism
-        number = min(max(least, part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
-    (offsets,) = part.offsets.values()
-    return find_pieces(
-        job.settings.kafka, part.topic, offsets, one.first, number, within=within, archive=part.archive
-    )
-
-
-def over_pieces(
-    job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin, *, dated: bool = False
-) -> DataFrame:
-    """Let executors take the records of each piece: its number, and the outcome as JSON.
-
-    The records are as :func:`read_piece` gives them.
-    """
-    carried, part = CarriedSettings.of(job.settings.kafka), one.part
-    read = partial(read_piece, carried, part.topic, archive=part.archive, dated=dated)
-    take = _take_pieces(read, pieces, begin)
-    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(take, _TOLD)
-
-
-def _take_pieces(read: _Read, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:
-    """Make what executors do with places in line: long pieces come first, so that none is left to the end."""
-    order = sorted(range(len(pieces)), key=lambda number: pieces[number].start - pieces[number].end)
-
-    def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        prepare_worker()
-        for batch in batches:
-            for place in batch.column("id").to_pylist():
-                number = order[place]
-                piece = pieces[number]
-                taker = begin(number, piece, _prepared(read, piece))
-                for records in read(piece):
-                    taker.take(records)
-                yield _told(number, taker)
-
-    return take
-
-
-def prepare_worker() -> None:
-    """Let a process of Python of an executor decode records, in batches.
-
-    What the services would log is in the dead letters.
-    """
-    configure_logging("CRITICAL")
-    spare_garbage_collection()
-    forget_zips()
-
-
-def _prepared(read: _Read, piece: Piece) -> Iterator[Sequence[Record]]:
-    """Give the XA transactions that are prepared before a piece, each after its format description."""
-    for span in piece.prepared:
-        if span.described is not None:
-            yield [span.described]
-        yield from read(span)
-
-
-def _told(piece: int, taker: PieceTaker) -> pa.RecordBatch:
-    """Finish a piece; give its number and the outcome.
-
-    They are made of bytes: for the first object of Python pyarrow loads pandas, which takes 0.3 s.
-    """
-    told = taker.finish().to_json().encode()
-    number, ends = struct.pack("=i", piece), struct.pack("=ii", 0, len(told))
-    columns = [
-        pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(number)]),
-        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(told)]),
-    ]
-    return pa.RecordBatch.from_arrays(columns, ["piece", "outcome"])
+def is_whole(value: bytes | None) -> TypeGuard[bytes]:
+    """Tell whether a value has as many bytes as the header of an event in it says: garbage has not."""
+    if value is None or len(value) < _SIZE.stop:
+        return False
+    return len(value) == int.from_bytes(value[_SIZE], "little")
 
 
 def find_pieces(
@@ -222,7 +153,7 @@ def find_pieces(
     number: int,
     *,
     within: bool = True,
-    archive: "Kept | None" = None,
+    archive: Archive | None = None,
 ) -> list[Piece]:
     """Cut a slice of a raw topic, whose first offset is ``first``, into about ``number`` pieces.
 
@@ -289,7 +220,7 @@ def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], f
 
 
 def described_at(
-    settings: KafkaSettings, topic: str, offset: int, first: int, archive: "Kept | None" = None
+    settings: KafkaSettings, topic: str, offset: int, first: int, archive: Archive | None = None
 ) -> Record | None:
     """Give the format description of the log file that the record at an offset is of."""
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
@@ -363,7 +294,7 @@ class _Search:
         reader: InputReader,
         first: int,
         end: int,
-        archive: "Kept | None" = None,
+        archive: Archive | None = None,
         file_of: "_FileOf | None" = None,
     ) -> None:
         self._reader = reader
