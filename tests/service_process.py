@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from tests.shared import PROJECT, environment_with
 if TYPE_CHECKING:
     from millrace.local import Kafka, MariaDB, MySQL, Registry
 
-__all__ = ["ServiceProcess", "server_environment", "source_environment", "started", "wait_for"]
+__all__ = ["ServiceProcess", "server_environment", "source_environment", "started", "status_of", "wait_for"]
 
 _END_S = 180
 _SHOWN = 3000
@@ -146,3 +148,14 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def status_of(url: str) -> tuple[int, str]:
+    """What a service answers: the code, 0 where there is no answer, and the text."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""

@@ -100,13 +100,13 @@ def in_its_place(service: Service[Any], admin: AdminClient, work: Callable[[], N
             if reason != told:
                 service.log.warning("waiting", reason=reason)
                 told = reason
-            health.beat()
+            health.wait_for(reason)
             if stop.wait(_LOOK_S):
                 raise StopRequestedError
         try:
             work()
         except FencedError as error:
-            health.set_ready(False)
+            health.wait_for(error.message)
             service.log.warning("fenced", reason=error.message)
             if turn.is_lost(service):
                 raise

@@ -15,6 +15,7 @@ class Health:
         self._stale_after_s = stale_after_s
         self._ready = threading.Event()
         self._kafka_answers = True
+        self._waits_for = ""
         self._last_beat = time.monotonic()
         self._losses: dict[str, str] = {}
 
@@ -26,9 +27,15 @@ class Health:
         """Note that the service has read its state and works, or no longer does."""
         self.beat()
         if ready:
+            self._waits_for = ""
             self._ready.set()
         else:
             self._ready.clear()
+
+    def wait_for(self, reason: str) -> None:
+        """Note why the service waits, such as that its source is paused; it is not ready then."""
+        self.set_ready(False)
+        self._waits_for = reason
 
     def note_kafka(self, *, answers: bool) -> None:
         """Note whether brokers answer: a service that waits for them is at work again by itself."""
@@ -54,5 +61,5 @@ class Health:
     @property
     def reason(self) -> str:
         """Why it is not ready."""
-        silent = () if self._kafka_answers else ("Kafka does not answer",)
-        return "; ".join(("not ready", *silent, *self._losses.values()))
+        silent = "" if self._kafka_answers else "Kafka does not answer"
+        return "; ".join(filter(None, ("not ready", self._waits_for, silent, *self._losses.values())))

@@ -1,8 +1,6 @@
 """Topics and states that are gone, or are others than before: each service says so, and none repeats rows."""
 
 import json
-import urllib.error
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from millrace.local import Kafka, MySQL, Registry
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.settings import TopicsSettings
 from tests.chaos.lost_tail import replace_tail
-from tests.service_process import wait_for
+from tests.service_process import status_of, wait_for
 from tests.shared import run_python
 
 from .rows_world import SERVICES, RowsWorld
@@ -224,13 +222,3 @@ def test_readiness_tells_of_brokers_that_are_gone(
             world.wait_for_row("t", 2)
         for port in ports.values():
             release_port(port)
-
-
-def status_of(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""

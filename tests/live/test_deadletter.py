@@ -8,7 +8,8 @@ import pytest
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.service_state import RowMapperState
 from millrace.kafka.state import read_state
-from tests.service_process import wait_for
+from millrace.local.processes import release_port, reserve_port
+from tests.service_process import status_of, wait_for
 from tests.shared import run_python
 
 from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
@@ -178,13 +179,18 @@ def assert_the_source_is_held(world):
             wait_until(False, {"running", "not running"})
     wait_until(False, {"not running"})
     assert world.command("resume", code=2).stderr == f"error: {world.source} is not paused\n"
-    with world.service("run"):
+    readyz = f"http://127.0.0.1:{(port := reserve_port())}/readyz"
+    with world.service("run", MILLRACE_HTTP_PORT=str(port)) as process:
         wait_until(False, {"running"})
         world.command("pause")
         run(world, "INSERT INTO done VALUES (104)")
         wait_until(True, {"paused"})
+        wait_for(lambda: "is paused, by" in status_of(readyz)[1], process, "a reason")
+        assert status_of(readyz)[0] == 503
         world.command("resume")
         world.wait_for_row("done", rows + 5)
+        wait_for(lambda: status_of(readyz)[0] == 200, process, "readiness")
+    release_port(port)
 
 
 def assert_paused_and_resumed(world):

@@ -272,6 +272,10 @@ def test_what_is_missing_is_said_beside_that_the_service_works() -> None:
         assert get(server.port, "/readyz") == (200, f"ok\n{missing}")
         health.set_ready(False)
         assert get(server.port, "/readyz") == (503, f"not ready\n{missing}")
+        health.wait_for("the source is paused")
+        assert get(server.port, "/readyz") == (503, f"not ready; the source is paused\n{missing}")
+        health.set_ready()
+        assert get(server.port, "/readyz") == (200, f"ok\n{missing}")
 
 
 def test_a_loop_that_stands_still_is_not_healthy() -> None:
