@@ -159,19 +159,19 @@ class _Topic:
         ]
 
     def batches(self, least: int) -> Iterator[list[Record]]:
-        """Give what was not given yet, as long as there are ``least`` records."""
+        """Yield what was not given yet, as long as there are ``least`` records."""
         while (start := self._taken - self._first) + least <= len(self._records):
             batch = self._records[start : start + _BATCH]
             self._taken += len(batch)
             yield batch
 
     def read(self, start: int, stop: int) -> Iterator[list[Record]]:
-        """Give records again, in batches as a service reads them."""
+        """Yield records again, in batches as a service reads them."""
         for at in range(start, stop, _REREAD):
             yield self._records[at - self._first : min(at + _REREAD, stop) - self._first]
 
     def values(self, start: int, stop: int) -> Generator[bytes, None, None]:
-        """Give values again."""
+        """Yield values again."""
         for record in chain.from_iterable(self.read(start, stop)):
             yield record.value or b""
 

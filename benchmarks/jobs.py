@@ -141,13 +141,13 @@ def _check_rows(output: Path, source: str, rows: int) -> None:
 
 
 def _known_s(stack: LocalStack) -> float:
-    """Give the CPU seconds that this process and the servers have used."""
+    """Return the CPU seconds that this process and the servers have used."""
     servers = [process_cost(component.processes[0].pid).cpu_s for component in stack.components]
     return time.process_time() + sum(servers)
 
 
 def _peaks(costs: Sequence[ProcessCost]) -> Iterator[str]:
-    """Give the memory of the two largest processes."""
+    """Return the memory of the two largest processes."""
     return (f"{one:,.0f}" for one in sorted((cost.peak_mb for cost in costs), reverse=True)[:2])
 
 
@@ -156,7 +156,7 @@ def _is_java(pid: int) -> bool:
 
 
 def _descendants(root: int) -> list[int]:
-    """Give a process and all that it has started, and these."""
+    """Return a process and all that it has started, and these."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

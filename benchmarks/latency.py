@@ -127,7 +127,7 @@ def _by_debezium(stack: LocalStack) -> Iterator[tuple[str, SentAt]]:
 def _measure(
     stack: LocalStack, writing: tuple[str, str, int, float], topic: str, sent_at: SentAt
 ) -> list[float]:
-    """Give the milliseconds that each row took, but those of the first seconds."""
+    """Return the milliseconds that each row took, but those of the first seconds."""
     context = multiprocessing.get_context("spawn")
     writer = context.Process(target=_write, args=writing, daemon=True)
     kafka = KafkaSettings(bootstrap_servers=stack.kafka.bootstrap_servers)

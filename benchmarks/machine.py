@@ -39,7 +39,7 @@ def machine() -> str:
 
 
 def cpu_time() -> CpuTime:
-    """Give what was used since the machine was started. Interrupts are left out: they are nobody's."""
+    """Return what was used since the machine was started. Interrupts are left out: they are nobody's."""
     user, nice, system, _idle, _iowait, _irq, _softirq, steal, *_ = (
         int(ticks) / _TICKS_PER_S for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )
@@ -58,7 +58,7 @@ def disturbance(others: CpuTime, seconds: float) -> str:
 
 
 def process_cost(pid: int) -> ProcessCost:
-    """Give what a process has used until now."""
+    """Return what a process has used until now."""
     process = Path("/proc") / str(pid)
     fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
     peak = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)

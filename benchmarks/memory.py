@@ -160,7 +160,7 @@ def _write_payload(path: Path, size: int) -> int:
 
 
 def _head(state: StreamState, size: int) -> bytes:
-    """Give the format description of a log, and the GTID of a transaction of ``size`` bytes."""
+    """Return the format description of a log, and the GTID of a transaction of ``size`` bytes."""
     lengths = bytes(EVENTS[code].post_header_lengths[-1] if code in EVENTS else 0 for code in range(1, 43))
     gtid = GtidLogEvent(0, bytes(range(16)), 1, 2, 0, 1, _TIMESTAMP * 1_000_000, None, size, 80030)
     return _sealed(FormatDescriptionEvent(4, "8.0.30", _TIMESTAMP, 19, lengths, 1), state) + _sealed(
@@ -193,7 +193,7 @@ def _write_small(path: Path, size: int) -> int:
 
 
 def _payload_events(state: StreamState, size: int) -> Iterator[tuple[bytes, int]]:
-    """Give events of about ``size`` bytes together, each with the number of its rows."""
+    """Yield events of about ``size`` bytes together, each with the number of its rows."""
     columns = (
         Column(0, ColumnType.LONG, NoMetadata(), name="id", key_position=0),
         Column(1, ColumnType.VARCHAR, LengthMetadata(2000), name="data", charset="binary"),

@@ -65,7 +65,7 @@ class PipelineResult:
 
 
 def median_result(results: Sequence[PipelineResult]) -> PipelineResult:
-    """Give the run whose rate is the median (of an even number, the lower one)."""
+    """Return the run whose rate is the median (of an even number, the lower one)."""
     rate = statistics.median_low(result.rows_per_s for result in results)
     return next(result for result in results if result.rows_per_s == rate)
 
@@ -100,7 +100,7 @@ def measure_pipeline(
 def running(
     stack: LocalStack, source: str, settings: Mapping[str, str], names: Sequence[str], *, wait: bool = True
 ) -> Iterator[tuple[dict[str, Process], dict[str, int]]]:
-    """Give processes that carry a source, and the ports of their metrics.
+    """Yield processes that carry a source, and the ports of their metrics.
 
     The first, which reads, is started when the others are ready, so that it gets no lead; without ``wait``
     all are started at once.
@@ -182,7 +182,7 @@ def sample(stack: LocalStack, processes: Mapping[str, Process], clients: Sequenc
 def used(
     before: Sample, after: Sample, ended: Mapping[str, ProcessCost] | None = None
 ) -> tuple[dict[str, ProcessCost], dict[str, ProcessCost], CpuTime]:
-    """Give what those who carry, the servers and the rest of the machine used between two moments.
+    """Return what those who carry, the servers and the rest of the machine used between two moments.
 
     ``ended`` are those who carried as well, and were started and ended in between.
     """

@@ -22,7 +22,7 @@ _SLOWER = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 
 
 def measure_programs(log: Path, mysqlbinlog: str | None) -> dict[str, float]:
-    """Give the seconds of user CPU that each program takes, its output thrown away."""
+    """Return the seconds of user CPU that each program takes, its output thrown away."""
     commands = {
         name: [sys.executable, "-m", "millrace.cli", "binlog", *options, str(log)]
         for name, options in _BINLOG.items()

@@ -205,7 +205,7 @@ def _by_millrace(stack: LocalStack, form: str, writes: int) -> Iterator[Snapshot
 
 
 def _has_begun(kafka: KafkaSettings, source: str) -> bool:
-    """Tell whether the reader has said where it begins."""
+    """Return whether the reader has said where it begins."""
     try:
         found = read_state(kafka, source, "reader")
     except BrokerError:  # the topic is being made

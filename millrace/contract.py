@@ -90,7 +90,7 @@ def _escape_match(match: re.Match[str]) -> str:
 
 
 def unescape_name(escaped: str) -> str:
-    """Give back the name that :func:`escape_name` was given."""
+    """Return back the name that :func:`escape_name` was given."""
     return _ESCAPED.sub(_unescape_match, escaped)
 
 
@@ -223,7 +223,7 @@ class Topics:
         return f"{self.source}.state"
 
     def of_service(self, service: str) -> ServiceTopics:
-        """Give the topics of the reader, the decoder or the row mapper."""
+        """Return the topics of the reader, the decoder or the row mapper."""
         own, read, *others = _OF_SERVICES[service]
         kinds = {self._of_kind(kind): kind for kind in (own, read, *others) if kind is not None}
         captured = frozenset(name for name in kinds if not name.startswith(f"{self.source}."))
@@ -255,7 +255,7 @@ class Topics:
 
 
 def is_of_rows(topic: str) -> bool:
-    """Tell whether a topic of a source has the rows of a table: ``{source}.{database}.{table}``."""
+    """Return whether a topic of a source has the rows of a table: ``{source}.{database}.{table}``."""
     return topic.count(".") == 2
 
 
@@ -265,13 +265,13 @@ def first_version(topic: str) -> str:
 
 
 def version_number(topic: str) -> int:
-    """Give the number of a topic among the versions of a table's topic."""
+    """Return the number of a topic among the versions of a table's topic."""
     found = _VERSION.search(topic)
     return 1 if found is None else int(found[1])
 
 
 def versions_among(names: Iterable[str], topic: str) -> list[str]:
-    """Give those names, in their order, that are versions of a table's topic; the topic is the first."""
+    """Return those names, in their order, that are versions of a table's topic; the topic is the first."""
     return sorted((name for name in names if first_version(name) == topic), key=version_number)
 
 

@@ -33,13 +33,13 @@ _INDEX_WAIT_S: Final = 0.05
 
 
 def file_order(path: Path) -> tuple[str, int, str]:
-    """Give a key by which log.1000000 comes after log.999999."""
+    """Return a key by which log.1000000 comes after log.999999."""
     suffix = path.suffix[1:]
     return path.stem, int(suffix) if suffix.isdecimal() else -1, suffix
 
 
 def is_log_name(name: str) -> bool:
-    """Tell whether a name that comes from outside is that of a log file: base name, dot and number, no path.
+    """Return whether a name from outside is that of a log file: base name, dot and number, no path.
 
     Servers name their logs so; nothing else may be written, or looked for, because a server or a log says it.
     """
@@ -66,7 +66,7 @@ def listed_files(index: Path) -> list[Path]:
 
 
 def plain_name(path: Path) -> Path:
-    """Give the name that a packed file had before."""
+    """Return the name that a packed file had before."""
     return path.with_suffix("") if path.suffix in _PACKED else path
 
 

@@ -161,7 +161,7 @@ class Stage(Protocol[S_co]):
         """
 
     def state(self) -> S_co:
-        """Give the state after everything that was written up to the last yield."""
+        """Return the state after everything that was written up to the last yield."""
 
     @property
     def next_offset(self) -> int:

@@ -16,7 +16,7 @@ _BYTES: Final = range(0xDC80, 0xDD00)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""Give a text in which nothing acts on a terminal, breaks a line or cannot be encoded.
+    r"""Return a text in which nothing acts on a terminal, breaks a line or cannot be encoded.
 
     Control characters become ``\x1b`` and the like, marks of text direction and separators ``\u202e``, lone
     surrogates ``\ud800``; one that stands for a byte that is not UTF-8 is shown as that byte, ``\xff``. With
@@ -47,12 +47,12 @@ def _escape_in_lines(match: re.Match[str]) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Give ``text`` with at most ``limit`` characters; an ellipsis stands where it was cut."""
+    """Return ``text`` with at most ``limit`` characters; an ellipsis stands where it was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def printable_json(text: str) -> str:
-    r"""Give JSON text, as :mod:`json` writes it, with such characters as escapes; its content stays the same.
+    r"""Return JSON text of :mod:`json` with such characters as escapes; its content stays the same.
 
     A lone surrogate, which JSON text must not have, becomes what :func:`printable` shows: ``\\xff``.
     """

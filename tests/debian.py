@@ -60,7 +60,7 @@ def unpacked_from(suite: str, folder: Path, *packages: str) -> Path | None:
 
 
 def perl_environment(root: Path) -> dict[str, str]:
-    """Give the environment in which the system's perl finds the modules that were unpacked."""
+    """Return the environment in which the system's perl finds the modules that were unpacked."""
     modules = [str(path) for path in (root / "usr/lib").glob("*/perl5/*")]
     libraries = [str(path) for path in (root / "usr/lib").glob("*-linux-gnu")]
     return {

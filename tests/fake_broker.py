@@ -86,7 +86,7 @@ class Broker:
         self._numbers = itertools.count(1)
 
     def copy(self) -> Broker:
-        """Give one with the same topics and transactions, and without clients."""
+        """Return one with the same topics and transactions, and without clients."""
         return copy.deepcopy(self, {id(self._producers): []})
 
     # -- what happens to it ---------------------------------------------------------------------------

@@ -59,7 +59,7 @@ _LONGEST_COMMIT_S = 0.03
 
 
 def command(service: str, at: str, nth: int = 1, *, commit_every: int | None = None) -> list[str]:
-    """Give the command that runs ``service`` to a point, in place of ``python -m services.{service}``."""
+    """Return the command that runs ``service`` to a point, in place of ``python -m services.{service}``."""
     assert service in SERVICES
     assert at in POINTS
     options = [] if commit_every is None else ["--commit-every", str(commit_every)]
@@ -93,7 +93,7 @@ class Death:
             self._reached("inside_statement", producer)
 
     def _goes_on(self, topic: str, key: Any, value: Any) -> bool:
-        """Tell whether more records of the same statement follow."""
+        """Return whether more records of the same statement follow."""
         if topic.endswith(".raw"):
             return is_unfinished(value)
         if topic.endswith(".events"):
@@ -155,7 +155,7 @@ class Death:
 
 
 def is_unfinished(value: bytes | None) -> bool:
-    """Tell whether an event is one of rows whose statement continues in the next."""
+    """Return whether an event is one of rows whose statement continues in the next."""
     return (
         value is not None
         and len(value) > _ROWS_FLAGS

@@ -130,7 +130,7 @@ class ApiServer:
         assert done.returncode == 0, done.stderr
 
     def names(self, kind: str) -> set[str]:
-        """Give the names of all objects of a kind."""
+        """Return the names of all objects of a kind."""
         done = self.kubectl("get", kind, "--output=jsonpath={.items[*].metadata.name}")
         assert done.returncode == 0, done.stderr
         return set(done.stdout.split())
@@ -141,7 +141,7 @@ class ApiServer:
         return (self._folder / "certificates" / "apiserver.crt").read_text()
 
     def requests(self) -> list[dict[str, Any]]:
-        """Give what others than the tests have asked of it in the namespace, as its audit log has it."""
+        """Return what others than the tests have asked of it in the namespace, as its audit log has it."""
         return [json.loads(line) for line in (self._folder / "audit.log").read_text().splitlines()]
 
     def call(
@@ -221,13 +221,13 @@ class Kubelet:
             pod.process.stop()
 
     def log(self, name: str) -> str:
-        """Give what the container of a pod has written."""
+        """Return what the container of a pod has written."""
         assert self._error is None, self._error
         file = self._folder / name / "log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def phase(self, name: str) -> str:
-        """Give the phase of a pod."""
+        """Return the phase of a pod."""
         assert self._error is None, self._error
         pod = self._server.call("GET", f"pods/{name}")
         return "" if pod is None else str(pod["status"]["phase"])

@@ -143,7 +143,7 @@ def server_environment(server: "MySQL | MariaDB") -> dict[str, str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process is there, and does not merely wait for its parent."""
+    """Return whether a process is there, and does not merely wait for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -28,7 +28,7 @@ def load_script(path: str) -> ModuleType:
 
 
 def environment_with(settings: Mapping[str, str]) -> dict[str, str]:
-    """Give a process's environment: the tests' own, but of Millrace's settings these alone."""
+    """Return a process's environment: the tests' own, but of Millrace's settings these alone."""
     kept = ("MILLRACE_CACHE", "MILLRACE_KERNEL")
     inherited = {
         name: value for name, value in os.environ.items() if name in kept or not name.startswith("MILLRACE_")

@@ -125,7 +125,7 @@ class Ledger:
 
 
 def unpacked(record: OutputRecord) -> Iterator[OutputRecord]:
-    """Give the records of a block, those of rows without their keys; or one that is no block."""
+    """Yield the records of a block, those of rows without their keys; or one that is no block."""
     block: Any = record[1]
     if block is None or isinstance(block, bytes):
         yield record

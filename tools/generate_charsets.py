@@ -54,7 +54,7 @@ def connect(url: str) -> pymysql.connections.Connection:
 
 
 def codes_of(charset: str) -> Iterator[bytes]:
-    """Give every byte sequence that could be one character of a multi-byte character set."""
+    """Yield every byte sequence that could be one character of a multi-byte character set."""
     high = range(0x80, 0x100)
     for one in range(0x100):
         yield bytes([one])

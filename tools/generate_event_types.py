@@ -18,7 +18,7 @@ EVENTS: Final = PROJECT / "millrace" / "binlog" / "events"
 
 
 def declared() -> Iterator[tuple[int, str]]:
-    """Give the code and the class's name of each event that is declared."""
+    """Yield the code and the class's name of each event that is declared."""
     for module in sorted(EVENTS.glob("*.py")):
         for each in ast.parse(module.read_text("utf-8")).body:
             match each:
@@ -27,7 +27,7 @@ def declared() -> Iterator[tuple[int, str]]:
 
 
 def generated() -> str:
-    """Give the text of types.py with all members."""
+    """Return the text of types.py with all members."""
     members = "".join(
         f"    {re.sub('(?<!^)(?=[A-Z])', '_', name).upper()} = {code}\n" for code, name in sorted(declared())
     )

@@ -59,7 +59,7 @@ b: bytes that are written already; l: a long; s: a string; L and S: the same aft
 
 
 def packer() -> Pack:
-    """Give the function that packs: the kernel's where there is one."""
+    """Return the function that packs: the kernel's where there is one."""
     if not kernel.has("rows"):
         return _pack
     from millrace.kernel.rows import pack  # noqa: PLC0415 - only where it is built

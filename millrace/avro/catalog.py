@@ -35,7 +35,7 @@ class CatalogEntry:
     whole: int | None = None
 
     def kept(self) -> tuple[Self, bytes]:
-        """Give it as it is kept, and encoded: a definition that is too large for a record is not known."""
+        """Return it as it is kept, and encoded: a definition that is too large for a record is not known."""
         data = self.to_bytes()
         if len(data) <= LARGEST_DEFINITION and (self.definition.columns or not self.definition.table):
             return self, data

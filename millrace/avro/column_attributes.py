@@ -45,7 +45,7 @@ def with_attributes(avro: AvroType, column: Column, options: AvroOptions) -> Avr
 
 
 def _source_type(column: Column, sql_type: SqlType) -> dict[str, str]:
-    """Give Debezium's parameters for the type and the name of a column."""
+    """Return Debezium's parameters for the type and the name of a column."""
     words = [sql_type.name]
     numbers: tuple[int, ...] = sql_type.arguments
     if column.type is ColumnType.ENUM:
@@ -60,7 +60,7 @@ def _source_type(column: Column, sql_type: SqlType) -> dict[str, str]:
 
 
 def _default(codec: ColumnCodec, literal: str, options: AvroOptions) -> tuple[str, Any] | None:
-    """Give a default as the server shows it, and as JSON has it in a schema; None where none can be told."""
+    """Return a default as the server shows it, and as a schema's JSON has it; None where it is not known."""
     try:
         payload = codec.encode(codec.from_default(literal))
         if codec.struct_code:

@@ -62,7 +62,7 @@ class ColumnValues:
 
     @classmethod
     def left_out(cls) -> "ColumnValues":
-        """Give what makes a column have no field."""
+        """Return what makes a column have no field."""
         return cls._same(None, b"")
 
     @classmethod

@@ -78,14 +78,14 @@ Where each run of equal values stands once, these are last, and the values are t
 
 
 def chosen(union: Sequence[Schema], branch: int) -> Schema:
-    """Give one branch of a union in place of it: records that have another are none of the schema then."""
+    """Return one branch of a union in place of it: records that have another are none of the schema then."""
     schema = union[branch]
     named = schema if isinstance(schema, dict) else {"type": schema}
     return {**named, _BRANCH: branch, _UNION: union}
 
 
 def _as_written(schema: Any) -> Any:
-    """Give a schema as records are written by it: unions of which a branch was chosen are whole."""
+    """Return a schema as records are written by it: unions of which a branch was chosen are whole."""
     if isinstance(schema, list):
         return [_as_written(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -99,7 +99,7 @@ def _as_written(schema: Any) -> Any:
 
 
 def _chosen_fields(schema: Any) -> Iterator[Any]:
-    """Give the fields of a record of whose union a branch was chosen."""
+    """Yield the fields of a record of whose union a branch was chosen."""
     for field in schema["fields"]:
         if isinstance(field["type"], dict) and _UNION in field["type"]:
             yield field
@@ -191,7 +191,7 @@ class _Layout:
 
 
 def arrow_type(schema: Schema) -> pa.DataType:
-    """Give the type of Arrow for a schema; raises :class:`ColumnsError` where it has none."""
+    """Return the type of Arrow for a schema; raises :class:`ColumnsError` where it has none."""
     return _Layout(schema).type
 
 
@@ -237,7 +237,7 @@ class AvroColumns:
         """What the reference is to read."""
 
     def read(self, values: list[bytes]) -> pa.RecordBatch:
-        """Give records as columns; raises :class:`ColumnsError` where one is none of the schema."""
+        """Return records as columns; raises :class:`ColumnsError` where one is none of the schema."""
         self.add(values)
         return self.take()
 
@@ -255,7 +255,7 @@ class AvroColumns:
             raise ColumnsError(str(error)) from error
 
     def take(self) -> pa.RecordBatch:
-        """Give as columns what was added since the last time."""
+        """Return as columns what was added since the last time."""
         added, self._added = self._added, []
         try:
             if self._kernel is not None:

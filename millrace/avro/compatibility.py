@@ -30,7 +30,7 @@ _SAYS_NO_MORE: Final = {
 
 
 def promotes(old: Any, new: Any) -> bool:
-    """Tell whether values that were written by one type are read by another as the same values."""
+    """Return whether values that were written by one type are read by another as the same values."""
     (kind, *of_old), (wanted, *of_new) = map(_meaning, (old, new))
     if None not in (of_old[1], of_new[1]) and of_old[1] < of_new[1]:  # decimals of more digits
         of_old[1] = of_new[1]
@@ -167,7 +167,7 @@ class WrittenKey:
 
 
 def _is_written_alike(first: Any, now: Any) -> bool:
-    """Tell whether values have the same bytes by both types, and those of the second fit the first."""
+    """Return whether values have the same bytes by both types, and those of the second fit the first."""
     if isinstance(first, list) and isinstance(now, list):
         return len(first) == len(now) and all(map(_is_written_alike, first, now))
     if isinstance(first, list) or isinstance(now, list):
@@ -177,6 +177,6 @@ def _is_written_alike(first: Any, now: Any) -> bool:
 
 
 def _keeps_values(last: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Tell whether the server has left values as they were: not filled up, nor rounded to fewer digits."""
+    """Return whether the server has left values as they were: not filled up, nor rounded to fewer digits."""
     size, digits = last.get(SIZE), last.get(DIGITS, 0)
     return size in (None, now.get(SIZE, size)) and digits <= now.get(DIGITS, digits)

@@ -35,7 +35,7 @@ _FLOAT: Final = struct.Struct("<f")
 
 
 def plain_schema(schema: Schema | None) -> Any:
-    """Give a schema by which values are read as they are written."""
+    """Return a schema by which values are read as they are written."""
     if isinstance(schema, list):
         return [plain_schema(part) for part in schema]
     if isinstance(schema, dict):
@@ -44,7 +44,7 @@ def plain_schema(schema: Schema | None) -> Any:
 
 
 def own_name(field: dict[str, Any]) -> str:
-    """Give the name that a field's column has in the database."""
+    """Return the name that a field's column has in the database."""
     name: str = field.get("millrace.name", field["name"])
     return name
 
@@ -146,7 +146,7 @@ def _finite(value: Any) -> Any:
 
 
 def shortest_float(value: float) -> float:
-    """Give the number with the digits of a FLOAT: 1.1, where the DOUBLE of the same value is 1.10000002…."""
+    """Return the number with the digits of a FLOAT: 1.1, whose DOUBLE is 1.10000002…."""
     data = _FLOAT.pack(value)
     for digits in (6, 7, 8):
         found = float(f"{value:.{digits}g}")

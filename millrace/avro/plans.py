@@ -134,13 +134,13 @@ _LEFT: Final = (Role.START, Role.PREPARE)
 
 
 def _planned_fields(declared: type, post_header_length: int = 0) -> list[DeclaredField]:
-    """Give the fields of a class, and what else stands on the wire, in its order."""
+    """Return the fields of a class, and what else stands on the wire, in its order."""
     on_wire = wire_fields(declared, post_header_length)
     return [each for each in on_wire if not each.hidden or each.since <= post_header_length]
 
 
 def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]:
-    """Give the plans of what stands on the wire."""
+    """Return the plans of what stands on the wire."""
     there = _planned_fields(declared, post_header_length)
     places = {field.name: place for place, field in enumerate(there)}
     sizes = {field.length_of: place for place, field in enumerate(there)}
@@ -164,7 +164,7 @@ def _field_plans(declared: type, post_header_length: int = 0) -> list[FieldPlan]
 
 
 def _is_plain(declared: type) -> bool:
-    """Tell whether all fields are always there, in the order of the wire, and can be read."""
+    """Return whether all fields are always there, in the order of the wire, and can be read."""
     plain = all(wire != Wire.LEFT and not condition for wire, condition, *_ in _field_plans(declared))
     return plain and wire_fields(declared) == declared_fields(declared)
 
@@ -189,7 +189,7 @@ _OBSERVED: Final = (Layout.TABLE_MAP, Layout.ROWS)
 
 
 def _planned_events(log_format: LogFormat) -> Iterator[tuple[int, type[Event], tuple[Layout, Role], int]]:
-    """Give code, class, plan and length of the post-header of each type of event that has a plan."""
+    """Yield code, class, plan and length of the post-header of each type of event that has a plan."""
     for code, (decode, known, excess, observed) in enumerate(log_format.codecs):
         event_class, plan = _BY_DECODER.get(decode, _NO_PLAN)
         if plan is not None and not excess and (not observed or plan[0] in _OBSERVED):
@@ -221,7 +221,7 @@ def object_plans(log_format: LogFormat, left: tuple[type[Event], ...]) -> list[O
 
 
 def variable_plans() -> list[tuple[int, list[FieldPlan]]]:
-    """Give the code of each status variable and the plans of its fields: none where it is the reference's."""
+    """Return the code of each status variable and its fields' plans: none where it is the reference's."""
     return [(code, _variable_plan(field_type)) for code, (_, field_type) in VARIABLES.items()]
 
 
@@ -237,7 +237,7 @@ def _variable_plan(field_type: FieldType) -> list[FieldPlan]:
 def field_kinds(
     declared: type, other: Callable[[FieldType], Any]
 ) -> tuple[list[int], list[Callable[[bytes, int], tuple[Any, int]] | None]]:
-    """Give the kind of each field as Avro has it, and what ``other`` gives for those without a number."""
+    """Return the kind of each field as Avro has it, and what ``other`` gives for those without a number."""
     kinds, readers = [], []
     for field in declared_fields(declared):
         kind = _KINDS.get(field.type.kind, FieldKind.OTHER)

@@ -45,7 +45,7 @@ class DeadLetter:
 
 
 def is_dead_letter_of(service: str, value: bytes | None) -> bool:
-    """Tell whether a service has written a value of ``{source}.deadletter``, or the first chunk of one."""
+    """Return whether a service has written a value of ``{source}.deadletter``, or the first chunk of one."""
     name = service.encode("ascii")
     value = value or b""
     return value.startswith(long(len(name)) + name, prefix_size(value))
@@ -64,7 +64,7 @@ class RecordSerializer:
         return self._prefix + self._write(record)
 
     def around(self, record: dict[str, Any], field: str, size: int) -> tuple[bytes, bytes]:
-        """Give what stands before and after a field of ``size`` bytes that is too large to be held."""
+        """Return what stands before and after a field of ``size`` bytes that is too large to be held."""
         fields = self._fields
         at = [name for name, _ in fields].index(field)
         before, after = (

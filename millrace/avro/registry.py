@@ -182,7 +182,7 @@ class SchemaStore(ABC):
         """Return every schema that is kept under ``subject``, by its id; empty where there is none."""
 
     def accepts_any(self, subject: str) -> bool:  # noqa: ARG002 - where there are no levels
-        """Tell whether a subject has the compatibility level NONE, and others have not."""
+        """Return whether a subject has the compatibility level NONE, and others have not."""
         return False
 
     @abstractmethod
@@ -426,7 +426,7 @@ class SchemaRegistry(SchemaStore):
         return _short(self._ask("compatibility level", "/config", _text_in("compatibilityLevel")))
 
     def accepts_any(self, subject: str) -> bool:
-        """Tell whether a subject has the compatibility level NONE, and others have not.
+        """Return whether a subject has the compatibility level NONE, and others have not.
 
         Of a subject without a level of its own, Apicurio says NONE unless it is asked for that of all.
         """
@@ -547,7 +547,7 @@ _NO_MATTER: Final = frozenset({"doc", "aliases", "default", "namespace"})
 
 
 def same_schema(one: Schema, other: Schema) -> bool:
-    """Tell whether records are read alike by two schemas, however these are written."""
+    """Return whether records are read alike by two schemas, however these are written."""
     return bool(_normal(one, "") == _normal(other, ""))
 
 

@@ -188,7 +188,7 @@ def _extent(column: Column) -> dict[str, int]:
 
 
 def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) -> dict[int, dict[str, Any]]:
-    """Give what the fields of columns have beside their types, by ordinal."""
+    """Return what the fields of columns have beside their types, by ordinal."""
     found: dict[int, dict[str, Any]] = {}
     for column in columns:
         names = [
@@ -202,7 +202,7 @@ def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) ->
 
 
 def _avro_types(columns: Sequence[Column], options: AvroOptions, ruled: Ruled) -> list[Any]:
-    """Give the types of the fields of one record, None for a column that has none."""
+    """Return the types of the fields of one record, None for a column that has none."""
     others = iter(avro_types((column for column in columns if column.ordinal not in ruled), options))
     return [
         ruled[column.ordinal].avro_type if column.ordinal in ruled else next(others) for column in columns
@@ -368,7 +368,7 @@ class RowEncoder:
             self.block_prefix = self.prefix + (self._key_prefix or b"")
 
     def new_records(self, timestamp_ms: int) -> "list[Record] | RowBlock":
-        """Give what the records of an event go to, whose record has this timestamp."""
+        """Return what the records of an event go to, whose record has this timestamp."""
         if self.block_prefix is None:
             return []
         from millrace.kernel.rows import RowBlock  # noqa: PLC0415 - it is built, or there would be no prefix
@@ -420,7 +420,7 @@ class RowEncoder:
         return json_text(read).encode()
 
     def side(self, present: bytes) -> tuple[list[Writer], bytes]:
-        """Give what writes images that have the columns ``present``.
+        """Return what writes images that have the columns ``present``.
 
         That is a function per column of the table, and what ``before_missing`` or ``after_missing`` says.
         Raises :class:`InvalidValueError` for a bitmap of another number of columns.
@@ -541,7 +541,7 @@ def truncation(prefix: bytes, begin: bytes, table: tuple[str, str], place: Event
 
 
 def has_this_envelope(schema: Mapping[str, Any]) -> bool:
-    """Tell whether a table's schema has the fields, but for its columns, that :func:`truncation` writes."""
+    """Return whether a table's schema has the fields, but for its columns, that :func:`truncation` writes."""
     return _names(schema) == _names(load_schema("Envelope"))
 
 
@@ -675,7 +675,7 @@ class RowsEventWriter:
         return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
 
     def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:
-        """Give the records from ``since`` on, with headers and tombstones where the encoder says so."""
+        """Yield the records from ``since`` on, with headers and tombstones where the encoder says so."""
         assert isinstance(self.records, list)  # no block is marked
         for index, (key, value) in enumerate(self.records[since:], since):
             name, other = self.moved.get(index, ("", None))
@@ -721,7 +721,7 @@ class RowsEventWriter:
             return False
 
     def _frames(self, operation: RowsOperation) -> tuple[_Frame, ...]:
-        """Give the frame of inserts or deletes; of updates, and of what updates of the key become."""
+        """Return the frame of inserts or deletes; of updates, and of what updates of the key become."""
         place, pack, start = self._place, self._encoder.pack, self._start
         rest = pack("LSlls", place.thread, place.query, place.epoch, place.sub_index, place.schema_source)
         now = place.now_us

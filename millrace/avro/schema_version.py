@@ -49,7 +49,7 @@ class SchemaVersion:
         return f"{self.database}.{self.table}@{self.epoch}:{self.log_file}:{self.position}".encode()
 
     def bounded(self) -> Self:
-        """Give it as it is kept: a definition that is too large for a record is not known."""
+        """Return it as it is kept: a definition that is too large for a record is not known."""
         if not isinstance(self.state, TableDefinition) or len(self.to_bytes()) <= LARGEST_DEFINITION:
             return self
         return replace(self, state=Unknown(DEFINITION_TOO_LARGE))

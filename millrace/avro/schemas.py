@@ -46,7 +46,7 @@ def load_schema(name: str) -> dict[str, Any]:
 
 @cache
 def _text(name: str) -> str:
-    """Give the schema as text: each table needs a copy of the envelope's."""
+    """Return the schema as text: each table needs a copy of the envelope's."""
     return json.dumps(_inline(_read(name), set()))
 
 

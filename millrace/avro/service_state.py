@@ -128,7 +128,7 @@ class ReaderState:
         return ()
 
     def precedes(self, other: Self) -> bool:
-        """Tell whether this state is one of before ``other``; of files with other names nobody can tell."""
+        """Return whether this state is one of before ``other``; of files with other names nobody can tell."""
         (base, number), (other_base, other_number) = (log_number(state.log_file) for state in (self, other))
         if self.epoch == other.epoch and base == other_base:
             return (number, self.position) < (other_number, other.position)
@@ -195,7 +195,7 @@ class DecoderState:
         return self.place_to_read, self.input_offset
 
     def precedes(self, other: Self) -> bool:
-        """Tell whether this state is one of before ``other``."""
+        """Return whether this state is one of before ``other``."""
         return self.place < other.place
 
     def check(self) -> None:
@@ -406,7 +406,7 @@ class RowMapperState:
         return self.input_offset, *progress, *prepared
 
     def precedes(self, other: Self) -> bool:
-        """Tell whether this state is one of before ``other``."""
+        """Return whether this state is one of before ``other``."""
         return self.place < other.place
 
     def to_bytes(self) -> bytes:
@@ -491,7 +491,7 @@ def _progress_record(progress: Progress | None) -> dict[str, Any] | None:
 
 
 def _plain_fields(state: DecoderState) -> dict[str, Any]:
-    """Give the fields of a state, the codec's own states left as they are."""
+    """Return the fields of a state, the codec's own states left as they are."""
     return {
         "input_offset": state.input_offset,
         "first_chunk_offset": state.first_chunk_offset,

@@ -58,7 +58,7 @@ def _fingerprint(schema: Schema) -> bytes:
 
 @cache
 def _before_additions(name: str) -> dict[bytes, Any]:
-    """Give the schema as it was before fields were added, parsed, by its fingerprint.
+    """Return the schema as it was before fields were added, parsed, by its fingerprint.
 
     A field says in ``added`` with which addition it came, from 1, which may be written ``true``; of several
     additions there is a schema before each. Records by these get the defaults of the fields. A field whose

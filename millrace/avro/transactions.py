@@ -102,7 +102,7 @@ def transaction_writer(
     *,
     new_block: "Callable[[], RecordBlock] | None" = None,
 ) -> "TransactionWriter | None":
-    """Give the kernel's writer of whole transactions; None where there is no kernel.
+    """Return the kernel's writer of whole transactions; None where there is no kernel.
 
     ``begin`` and ``end`` stand in front of the records of ``topic``, ``read`` reads the event of a record.
     ``selects_server`` tells of a server_id whether its rows are published; None where all are.
@@ -124,7 +124,7 @@ def table_writer(
     partitions: int,
     images: Images,
 ) -> "TableWriter":
-    """Give what the kernel needs to know of a table that is bound."""
+    """Return what the kernel needs to know of a table that is bound."""
     from millrace.kernel.transactions import TableWriter  # noqa: PLC0415 - only where it is built
 
     return TableWriter(

@@ -42,13 +42,13 @@ def compute_checksum(data: bytes) -> bytes:
 
 
 def with_checksum(data: bytes) -> bytes:
-    """Give an event that has none, as one inside a payload, with its checksum and its new length."""
+    """Return an event that has none, as one inside a payload, with its checksum and its new length."""
     data = data[:9] + (len(data) + CHECKSUM_LENGTH).to_bytes(4, "little") + data[13:]
     return data + compute_checksum(data)
 
 
 def checksum_matches(data: bytes) -> bool:
-    """Tell whether the last four bytes of an event are the checksum of those before them."""
+    """Return whether the last four bytes of an event are the checksum of those before them."""
     if _crc32(data) == CRC32_RESIDUE:
         return True
     if len(data) <= FLAGS_OFFSET or data[4] != EventType.FORMAT_DESCRIPTION_EVENT:

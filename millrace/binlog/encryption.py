@@ -80,7 +80,7 @@ class LogKeys:
     mariadb_cipher: MariadbCipher | None = None
 
     def find(self, key_id: KeyId) -> bytes:
-        """Give a key; raise MissingStateError where it is not there, InvalidValueError for a wrong size."""
+        """Return a key; raise MissingStateError where it is not there, InvalidValueError for a wrong size."""
         key = self.keys.get(key_id) if isinstance(self.keys, Mapping) else self.keys(key_id)
         what = f"key {key_id!r}" if isinstance(key_id, str) else f"key version {key_id}"
         if key is None:

@@ -195,7 +195,7 @@ def _wrong_size(header: EventHeader, size: int) -> BinlogError:
 
 
 def _has_checksum(header: EventHeader, data: bytes, verify: bool) -> bool:  # passed on
-    """Tell whether an event of a log with checksums, whose last bytes do not match, has one all the same.
+    """Return whether an event of a log with checksums, whose last bytes do not match, has one all the same.
 
     A server makes up the ROTATE at the head of a stream by its own setting, whatever the file has.
     """
@@ -311,7 +311,7 @@ def _resized(header: EventHeader, size: int) -> EventHeader:
 
 
 def _layout(type_code: int, log_format: LogFormat | None) -> tuple[int, int]:
-    """Give the length of an event's known post-header and of its common header."""
+    """Return the length of an event's known post-header and of its common header."""
     if log_format is not None and type_code != _FORMAT_DESCRIPTION:
         return log_format.codecs[type_code][1], log_format.header_length_of(type_code)
     declaration = EVENTS.get(type_code)

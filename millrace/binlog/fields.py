@@ -103,7 +103,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def encode_text(text: str) -> bytes:
-    """Give the bytes of a name; the inverse of :func:`decode_text`."""
+    """Return the bytes of a name; the inverse of :func:`decode_text`."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -195,7 +195,7 @@ def _cut(
 
 
 def _begins_again(buffer: bytes, start: int) -> bool:
-    """Tell whether magic bytes and a format description follow, where an event is expected."""
+    """Return whether magic bytes and a format description follow, where an event is expected."""
     head = start + len(MAGIC)
     return (
         buffer.startswith(MAGIC, start)
@@ -216,7 +216,7 @@ def _completed(head: bytes, size: int, stream: _Readable) -> bytes:
 def _decrypted(
     stream: BinaryIO, log_file: str | None, position: int, keys: LogKeys, max_size: int
 ) -> Iterator[list[tuple[int, bytes]]]:
-    """Give the events of a log that may be encrypted, as :func:`iter_events` says."""
+    """Yield the events of a log that may be encrypted, as :func:`iter_events` says."""
     plain: _Readable = stream
     if position == 0:
         magic = stream.read(len(MAGIC))
@@ -272,7 +272,7 @@ def _plain_file(stream: BinaryIO, log_file: str | None, keys: LogKeys) -> _Plain
 
 
 def _starts_encryption(data: bytes) -> bool:
-    """Tell whether the events after this one are encrypted; a server that decrypts says IGNORABLE_F."""
+    """Return whether the events after this one are encrypted; a server that decrypts says IGNORABLE_F."""
     if data[4] != EventType.START_ENCRYPTION_EVENT or len(data) < HEADER_LENGTH:
         return False
     return not data[17] & HeaderFlag.IGNORABLE_F

@@ -72,7 +72,7 @@ class _Intervals:
         self.starts, self.ends = kept.starts, kept.ends
 
     def covers(self, start: int, end: int) -> bool:
-        """Tell whether all numbers from ``start`` up to ``end`` are in."""
+        """Return whether all numbers from ``start`` up to ``end`` are in."""
         index = bisect_right(self.starts, start) - 1
         return index >= 0 and self.ends[index] >= end
 
@@ -169,11 +169,11 @@ class GtidSet:
         return self.subtract(self.subtract(other))
 
     def contains(self, gtid: str) -> bool:
-        """Tell whether all identifiers of ``gtid``, one or a set in text form, are in."""
+        """Return whether all identifiers of ``gtid``, one or a set in text form, are in."""
         return self.contains_set(GtidSet.parse(gtid))
 
     def contains_set(self, other: "GtidSet") -> bool:
-        """Tell whether ``other`` is a subset of this set."""
+        """Return whether ``other`` is a subset of this set."""
         return all(
             origin in self._origins and self._origins[origin].covers(start, end)
             for origin, intervals in other._origins.items()
@@ -294,7 +294,7 @@ class MariadbGtidPosition:
         self._domains[gtid.domain_id] = gtid
 
     def contains(self, gtid: MariadbGtid) -> bool:
-        """Tell whether the position is at or after a transaction, by sequence number in its domain."""
+        """Return whether the position is at or after a transaction, by sequence number in its domain."""
         last = self._domains.get(gtid.domain_id)
         return last is not None and last.seq_no >= gtid.seq_no
 
@@ -366,7 +366,7 @@ class MariadbBinlogState:
             ours[latest] = ours.pop(latest)
 
     def contains(self, gtid: MariadbGtid) -> bool:
-        """Tell whether the log holds a transaction, by the numbers of its server."""
+        """Return whether the log holds a transaction, by the numbers of its server."""
         return self._domains.get(gtid.domain_id, {}).get(gtid.server_id, -1) >= gtid.seq_no
 
     def lacking(self, other: "MariadbBinlogState") -> list[MariadbGtid]:
@@ -378,7 +378,7 @@ class MariadbBinlogState:
         return set(self._domains)
 
     def equals(self, other: "MariadbBinlogState", domain_id: int) -> bool:
-        """Tell whether two logs hold the same transactions of a domain."""
+        """Return whether two logs hold the same transactions of a domain."""
         return self._domains.get(domain_id, {}) == other._domains.get(domain_id, {})
 
     def position(self) -> MariadbGtidPosition:

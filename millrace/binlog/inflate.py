@@ -46,7 +46,7 @@ class Room:
         self.left = size
 
     def takes(self, size: int) -> bool:
-        """Tell whether that much more fits, and take note of it."""
+        """Return whether that much more fits, and take note of it."""
         fits = size <= self.left
         self.left -= size * fits
         return fits

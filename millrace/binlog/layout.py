@@ -150,7 +150,7 @@ def _counted_type(of: FieldType, count: FieldType) -> FieldType:
 
 @functools.cache
 def _fields(declared: type) -> tuple[tuple[DeclaredField, ...], tuple[DeclaredField, ...]]:
-    """Give the fields of a class, and what of it stands on the wire."""
+    """Return the fields of a class, and what of it stands on the wire."""
     hints = typing.get_type_hints(declared, include_extras=True)
     found = []
     for field in declared.__dataclass_fields__.values():  # type: ignore[attr-defined]  # as of a dataclass
@@ -193,7 +193,7 @@ Count = Callable[[Any], int]
 
 
 def struct_of(fields: Iterable[DeclaredField]) -> struct.Struct:
-    """Give the struct of fields that are all fixed integers."""
+    """Return the struct of fields that are all fixed integers."""
     return struct.Struct("<" + "".join(field.type.struct_code for field in fields))
 
 
@@ -326,7 +326,7 @@ def _step(field: DeclaredField, wire: tuple[DeclaredField, ...], post_header_len
 
 
 def is_fixed(field: DeclaredField, post_header_length: int = 0) -> bool:
-    """Tell whether a field is always there, with a size that never changes."""
+    """Return whether a field is always there, with a size that never changes."""
     conditional = field.when is not None or field.remains or field.since > post_header_length
     return bool(field.type.struct_code) and not conditional
 

@@ -69,7 +69,7 @@ class AvroRows:
 
 
 def present_ordinals(bitmap: bytes, column_count: int) -> tuple[int, ...]:
-    """Give the ordinals whose bits are set, lowest bit first; raise where the bitmap has another size."""
+    """Return the ordinals whose bits are set, lowest bit first; raise where the bitmap has another size."""
     if len(bitmap) != (column_count + 7) // 8:
         raise InvalidValueError(f"a bitmap of {len(bitmap)} bytes does not fit {column_count} columns")
     return tuple(ordinal for ordinal in range(column_count) if bitmap[ordinal >> 3] >> (ordinal & 7) & 1)
@@ -134,7 +134,7 @@ class _Image:
         return plan
 
     def filled(self, null_bits: bytes) -> list[int]:
-        """Give the ordinals of the columns that are present and not NULL."""
+        """Return the ordinals of the columns that are present and not NULL."""
         return [
             ordinal
             for index, ordinal in enumerate(self.ordinals)
@@ -245,7 +245,7 @@ class _Image:
         return lost
 
     def original(self, ordinal: int, payload: Any) -> str | bytes:
-        """Give the text of a value, or its bytes where it has none."""
+        """Return the text of a value, or its bytes where it has none."""
         codec = self.codecs[ordinal]
         try:
             return codec.text(codec.decode(payload))
@@ -441,7 +441,7 @@ class RowImages:
         return result
 
     def starts(self, rows: bytes) -> Iterator[int]:
-        """Give the offset at which each row starts, without reading values; raise as :meth:`decode` does."""
+        """Yield the offset at which each row starts, without reading values; raise as :meth:`decode` does."""
         before, after, partial = self._before, self._after, self.partial_json
         position, end, count = 0, len(rows), 0
         while position < end or (not end and not count and self._empty_row):
@@ -466,7 +466,7 @@ class RowImages:
         return sum(1 for _ in self.starts(rows))
 
     def null_fill(self, rows: bytes) -> bool:
-        """Tell whether the unused bits after a bitmap of NULL columns are set.
+        """Return whether the unused bits after a bitmap of NULL columns are set.
 
         MariaDB and MySQL 5 set them, MySQL 8 does not. Only the first row is looked at: a server writes all
         of them alike. False where there is none.

@@ -61,7 +61,7 @@ class TableCache(Generic[T]):
         self._bytes = 0
 
     def get(self, table_map: TableMapEvent, key: object, make: Callable[[], T]) -> T:
-        """Give what was made; where nothing was, make and keep it. Raises what ``make`` raises."""
+        """Return what was made; where nothing was, make and keep it. Raises what ``make`` raises."""
         whole_key = table_map.content, key
         known = self._known.get(whole_key)
         if known is not None:
@@ -93,7 +93,7 @@ class RowReader(Generic[K]):
         self._known: TableCache[TableRows[K]] = TableCache()
 
     def of(self, decoded: BinlogEvent, state: StreamState) -> TableRows[K]:
-        """Give the reader for a rows event; raises BinlogError, as where its table map is not known."""
+        """Return the reader for a rows event; raises BinlogError, as where its table map is not known."""
         event, table_map = decoded.event, decoded.table_map
         assert isinstance(event, RowsEvent)
         if table_map is None:

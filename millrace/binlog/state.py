@@ -78,7 +78,7 @@ class LogFormat:
         self.codecs = _codecs(self.binlog_version, declared, renumbered)
 
     def end_of(self, header: EventHeader) -> int | None:
-        """Give the end of an event in the log for which it was first written, None where that is not said.
+        """Return the end of an event in the log for which it was first written, None where that is not said.
 
         That log is the primary's if this is a relay log, and the event's own otherwise. ``next_position`` is
         the start of the event in v3 logs, its end since v4; v1 has none, and servers write 0 where they do
@@ -105,7 +105,7 @@ class LogFormat:
 
 @lru_cache(maxsize=16)
 def _codecs(binlog_version: int, declared: bytes | None, renumbered: bool) -> tuple[Codec, ...]:
-    """Give how each type code is read; ``declared`` are the post-header lengths of a format description."""
+    """Return how each type code is read; ``declared`` are the post-header lengths of a format description."""
     types = _DROP_TYPES if renumbered else {}
     return tuple(_codec(code, types.get(code, code), binlog_version, declared) for code in range(256))
 
@@ -221,7 +221,7 @@ class StreamState:
         return state
 
     def save(self) -> dict[str, Any]:
-        """Give the state as plain values: bytes, integers, lists; :meth:`restore` takes them back."""
+        """Return the state as plain values: bytes, integers, lists; :meth:`restore` takes them back."""
         origin = None if self.format is None else self.format.origin
         return {
             "format": None if origin is None else origin.encode_fields(0),

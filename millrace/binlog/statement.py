@@ -186,7 +186,7 @@ class _Tokens:
         return tuple(names)
 
     def rest(self) -> str:
-        """Give the text from the current token on, without comments at its end."""
+        """Return the text from the current token on, without comments at its end."""
         start = end = self.token.start() if self.token is not None else len(self.text)
         while self.token is not None:
             end = self.token.end()
@@ -217,7 +217,7 @@ _ACCOUNT = frozenset({"GRANT", "REVOKE"})
 
 
 def classify(sql: bytes | str) -> Statement:
-    """Tell what kind of statement ``sql`` is; bytes are taken as UTF-8, or what of them is ASCII.
+    """Return what kind of statement ``sql`` is; bytes are taken as UTF-8, or what of them is ASCII.
 
     Never raises: a text that is not understood is OTHER with its first word as ``verb``.
     """
@@ -612,7 +612,7 @@ def _create_table(tokens: _Tokens, *, temporary: bool) -> Statement:
 
 
 def _has_query(tokens: _Tokens, depth: int) -> bool:
-    """Tell whether a query follows the definition of a table, whose rows it gets."""
+    """Return whether a query follows the definition of a table, whose rows it gets."""
     if tokens.word in _QUERY:
         return tokens.word != "WITH" or depth > 0
     while tokens.token is not None:

@@ -86,7 +86,7 @@ _MOST_GONE: Final = 100
 
 
 def kept_default(literal: str | None) -> str | None:
-    """Give a literal DEFAULT as a definition has it: none that is too long."""
+    """Return a literal DEFAULT as a definition has it: none that is too long."""
     return None if literal is None or len(literal) > LONGEST_DEFAULT else literal
 
 
@@ -132,7 +132,7 @@ class ColumnDefinition:
         return None if self.charset is None else current_name(self.charset)
 
     def travels_as(self, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
-        """Give what a table map has of the column; None where its type is not known."""
+        """Return what a table map has of the column; None where its type is not known."""
         column = CatalogColumn(SqlType.parse(self.column_type), self.charset, len(self.members or ()))
         return travels_as(column, mariadb=mariadb)
 
@@ -163,7 +163,7 @@ class ColumnDefinition:
         return cls(**{**values, "members": None if members is None else tuple(members), "former": former})
 
     def renamed(self, was: "ColumnDefinition", gone: Collection[str]) -> "ColumnDefinition":
-        """Give it with the former names that follow from what it was before a statement.
+        """Return it with the former names that follow from what it was before a statement.
 
         None is one of the names ``gone``, under which records may have another column.
         """
@@ -235,7 +235,7 @@ class TableDefinition:
         return list(dict.fromkeys((*self.gone, *of_columns)))
 
     def after(self, before: "TableDefinition", others: Collection[str] = ()) -> "TableDefinition":
-        """Give it with the names that are gone since ``before``, its columns without names of others.
+        """Return it with the names that are gone since ``before``, its columns without names of others.
 
         ``others`` are names that columns have which another column had before.
         """
@@ -257,18 +257,18 @@ class TableDefinition:
         return replace(self, columns=columns, gone=gone[-_MOST_GONE:])
 
     def confirming(self, before: "TableDefinition") -> "TableDefinition":
-        """Give what was read after ``before`` was known: columns of the same name are the same."""
+        """Return what was read after ``before`` was known: columns of the same name are the same."""
         former = {column.name: column.former for column in before.columns}
         columns = tuple(replace(column, former=former.get(column.name, ())) for column in self.columns)
         return replace(self, columns=columns).after(before)
 
     def replacing(self, last: "TableDefinition") -> "TableDefinition":
-        """Give it as another table than ``last``, which had its name before."""
+        """Return it as another table than ``last``, which had its name before."""
         columns = tuple(replace(column, former=()) for column in self.columns)
         return replace(self, columns=columns).after(last, last.names)
 
     def moved_over(self, last: "TableDefinition") -> "TableDefinition":
-        """Give it as it gets the name of ``last``, as the copy does by which a tool alters a table.
+        """Return it as it gets the name of ``last``, as the copy does by which a tool alters a table.
 
         Columns that have had one name are the same, unless records have several of these names.
         """
@@ -361,7 +361,7 @@ def _is_key_column(column: ColumnDefinition) -> bool:
 
 
 def _may_be_period(column: ColumnDefinition) -> bool:
-    """Tell whether a column may be ROW START or ROW END."""
+    """Return whether a column may be ROW START or ROW END."""
     return (
         column.generated == "STORED"
         and not column.nullable
@@ -414,7 +414,7 @@ _ENGINES = {
 
 
 def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
-    """Give a column as table maps with full metadata have it; raise UnsupportedError for an unknown type."""
+    """Return a column as full metadata has it; raise UnsupportedError for an unknown type."""
     sql_type = SqlType.parse(definition.column_type)
     found = definition.travels_as(mariadb=mariadb)
     if found is None:
@@ -441,7 +441,7 @@ def column_of(definition: ColumnDefinition, *, mariadb: bool) -> Column:
 
 
 def _fits(column: Column, definition: ColumnDefinition) -> bool:
-    """Tell whether a column of a table map is what the catalog says."""
+    """Return whether a column of a table map is what the catalog says."""
     expected = definition.travels_as(mariadb=column.type is ColumnType.VARCHAR)  # as VECTOR travels there
     if expected is None:
         return False
@@ -565,7 +565,7 @@ def keyed(columns: tuple[Column, ...], definition: TableDefinition) -> tuple[Col
 def former_columns(
     table: ResolvedTable, definition: TableDefinition, server_version: str | None
 ) -> dict[int, list[Column]]:
-    """Give what the columns of a table were under earlier names, oldest first, by ordinal.
+    """Return what the columns of a table were under earlier names, oldest first, by ordinal.
 
     Left out are columns that the definition does not have, and earlier types that are not known.
     """
@@ -630,7 +630,7 @@ def _is_hash(column: Column, known: Collection[str | None]) -> bool:
 
 
 def _of_indexes(columns: tuple[Column, ...], definition: TableDefinition | None) -> frozenset[int]:
-    """Give the ordinals of hidden columns of functional indexes, which MySQL 8.0.15 logs.
+    """Return the ordinals of hidden columns of functional indexes, which MySQL 8.0.15 logs.
 
     Such a column has a digest as its name. The definition, which lacks them, says how many there are.
     """
@@ -671,7 +671,7 @@ def _agrees(column: Column, definition: ColumnDefinition) -> bool:
 def resolve_columns(
     table_map: TableMap, definition: TableDefinition | None = None, *, server_version: str | None = None
 ) -> ResolvedTable:
-    """Give each column of a table map a name, and whatever else is known of it.
+    """Return each column of a table map a name, and whatever else is known of it.
 
     Names and keys come from the table map where it has them (``binlog_row_metadata=FULL``), else from
     ``definition``, which must then agree with the map on the number of columns, their types, lengths and

@@ -39,7 +39,7 @@ ROLES: Final = {code: EVENTS[code].event_class.role if code in EVENTS else Event
 
 
 def codes_of(*roles: Role) -> frozenset[int]:
-    """Give the codes of the types of events that have one of some roles."""
+    """Return the codes of the types of events that have one of some roles."""
     return frozenset(code for code, role in ROLES.items() if role in roles)
 
 
@@ -125,7 +125,7 @@ class TransactionTracker:
         return self._transaction, self._ordinal, self._mode, self._xid
 
     def save(self) -> dict[str, Any]:
-        """Give what is known as plain values."""
+        """Return what is known as plain values."""
         return {
             "transaction": self._transaction,
             "ordinal": self._ordinal,
@@ -230,7 +230,7 @@ def _id(header: EventHeader, event: Event, log_file: str, position: int) -> str:
 
 
 def _text_of(event: StatementEvent) -> bytes:
-    """Give a statement's text; none where it cannot be unpacked: what ends a transaction is never packed."""
+    """Return a statement's text; none where it cannot be unpacked: the end of a transaction never is."""
     try:
         return event.beginning
     except BinlogError:

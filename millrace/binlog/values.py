@@ -47,7 +47,7 @@ def _refuse(self: object, name: str, *_value: object) -> NoReturn:
 
 
 def _contents(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
-    """Give the function from an object to the values of its fields."""
+    """Return the function from an object to the values of its fields."""
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda made: tuple(getattr(made, name) for name in names)

@@ -125,7 +125,7 @@ class TablePattern:
         return cls(text, NamePattern(database) if dot else None, NamePattern(table))
 
     def matches(self, database: str, table: str) -> bool:
-        """Tell whether a table is meant."""
+        """Return whether a table is meant."""
         return (self.database is None or self.database.matches(database)) and self.table.matches(table)
 
 
@@ -250,7 +250,7 @@ class Criteria:
 
 
 def operation_of(event: Event, statement: Statement | None) -> RowsOperation | None:
-    """Give what an event does to rows, if that is one thing and known: rows, or a statement's verb."""
+    """Return what an event does to rows, if that is one thing and known: rows, or a statement's verb."""
     if isinstance(event, RowsEvent):
         return event.operation
     if isinstance(event, LoadDataEvent):

@@ -102,7 +102,7 @@ class Filter:
         yield from found
 
     def apply(self, records: Iterable[LogRecord]) -> Iterator[LogRecord]:
-        """Give the records that pass; stop reading where none can follow."""
+        """Yield the records that pass; stop reading where none can follow."""
         if self._criteria == Criteria():
             yield from records
             return
@@ -211,7 +211,7 @@ class Filter:
         return bool(criteria.stop_time is not None and timestamp and timestamp >= criteria.stop_time)
 
     def _is_reached(self, record: LogRecord, header: EventHeader, *, is_format: bool) -> bool:
-        """Tell whether the first event was seen that is late enough, and behind those that are left out."""
+        """Return whether the first event was seen that is late enough, and behind those that are left out."""
         if self._reached:
             return True
         start, offset = self._criteria.start_time, self._criteria.offset
@@ -268,7 +268,7 @@ class _ContentFilter:
             self._end(step)
 
     def end(self) -> Iterator[LogRecord]:
-        """Give what waits, at the end of all."""
+        """Yield what waits, at the end of all."""
         yield from self._release()
 
     def _begin(self) -> None:

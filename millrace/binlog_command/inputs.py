@@ -42,7 +42,7 @@ _LARGEST: Final = 0xFFFFFFFF
 
 
 def find_files(name: str) -> list[str]:
-    """Give the log files that an argument names: one, or those of an index file or of a folder.
+    """Return the log files that an argument names: one, or those of an index file or of a folder.
 
     A folder's files are those that its only index file lists, else all whose names end with a number, or
     with that and the ending of a compressed file.
@@ -111,7 +111,7 @@ class FileInput:
         return self._finished_bytes + (self._raw.tell() if self._raw is not None else 0)
 
     def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
-        """Give the events of each file; with one that cannot be read to its end, BinlogError is raised."""
+        """Yield the events of each file; with one that cannot be read to its end, BinlogError is raised."""
         for name in self.names[:-1]:
             yield self._events(name, follow=False)
         following: str | None = self.names[-1]
@@ -237,7 +237,7 @@ class _Growing:
 
 
 def _rotated_to(path: Path, rotate: bytes) -> str | None:
-    """Give the path of the file with which the log continues, which is beside it."""
+    """Return the path of the file with which the log continues, which is beside it."""
     try:
         event = decode_event(rotate, StreamState(), verify=False).event
     except BinlogError:

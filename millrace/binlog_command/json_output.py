@@ -194,7 +194,7 @@ class JsonOutput:
         return True
 
     def _columns(self, table: TableRows[Rows], decoded: BinlogEvent) -> Columns:
-        """Give names and conversions of a table's columns, found once for each table."""
+        """Return names and conversions of a table's columns, found once for each table."""
         table_map = decoded.table_map
         assert table_map is not None
         # With the table itself, whose id is no other's as long as this is kept.
@@ -231,7 +231,7 @@ def _pieces(content: Any) -> Iterator[str]:
 
 
 def event_fields(event: Event) -> dict[str, Any]:
-    """Give the declared fields of an event as plain values, those that are None left out."""
+    """Return the declared fields of an event as plain values, those that are None left out."""
     fields: dict[str, Any] = {}
     for name in _field_names(type(event)):
         if name in _UNPACKED:
@@ -249,18 +249,18 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _table_map_fields(event: Event) -> dict[str, Any]:
-    """Give the fields of a table map, of which each statement has the same again."""
+    """Return the fields of a table map, of which each statement has the same again."""
     return event_fields(event)
 
 
 @lru_cache(maxsize=64)
 def _session(variables: StatusVariables) -> dict[str, Any]:
-    """Give status variables, of which a session has the same with each statement."""
+    """Return status variables, of which a session has the same with each statement."""
     return _parts(variables)
 
 
 def _field_names(declared: type) -> tuple[str, ...]:
-    """Give the names of the fields that are shown."""
+    """Return the names of the fields that are shown."""
     names = _NAMES.get(declared)
     if names is None:
         declared_names = (field.name for field in declared_fields(declared))
@@ -302,7 +302,7 @@ def _bytes(name: str, value: bytes) -> str | dict[str, str]:
 
 
 def _text(value: str) -> str | dict[str, str]:
-    """Give a text; one with bytes that are not UTF-8, which it has as lone surrogates, as its bytes."""
+    """Return a text; one with bytes that are not UTF-8, which it has as lone surrogates, as its bytes."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -314,7 +314,7 @@ def _text(value: str) -> str | dict[str, str]:
 
 
 def _is_plain(codec: ColumnCodec) -> bool:
-    """Tell whether texts and integers among a column's natural values are JSON as they are."""
+    """Return whether texts and integers among a column's natural values are JSON as they are."""
     return type(codec).to_json is ColumnCodec.to_json
 
 
@@ -408,7 +408,7 @@ def _row_texts(columns: Columns, rows: Iterator[Row], room: Room) -> Iterator[st
 
 
 def _is_large(shown: dict[str, Any]) -> bool:
-    """Tell whether the text of a row is better written in pieces."""
+    """Return whether the text of a row is better written in pieces."""
     size = 0
     for image in shown.values():
         for value in image.values():
@@ -438,7 +438,7 @@ def _image(columns: Columns, values: Values, room: Room, before: Values | None =
 
 
 def _changed_document(diffs: JsonDiffs, before: Any) -> Any:
-    """Give the document that partial JSON leads to; without the one before it, the changes as their bytes."""
+    """Return the document that partial JSON leads to; the changes as bytes without the one before."""
     if isinstance(before, JsonValue):
         # A document that cannot be changed that way is shown by the changes.
         with contextlib.suppress(BinlogError):

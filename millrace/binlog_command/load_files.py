@@ -40,7 +40,7 @@ class LoadFiles:
         return True
 
     def take(self, file_id: int) -> Path | None:
-        """Give the path of a file that is used now; None where it was not begun."""
+        """Return the path of a file that is used now; None where it was not begun."""
         return self._paths.pop(file_id, None)
 
     def drop(self, file_id: int) -> None:

@@ -114,7 +114,7 @@ class RawDownload:
         return here[-1], position
 
     def _last_event(self, name: str) -> int:
-        """Give where the last whole event of a copy starts, having made sure that its log is the server's."""
+        """Return where the last whole event of a copy starts; check that its log is the server's."""
         path = self.path(name)
         with _opened(path, create=False) as file:
             position = last_event(file)
@@ -221,7 +221,7 @@ def _opened(path: Path, *, create: bool) -> BinaryIO:
 
 
 def last_event(file: BinaryIO) -> int:
-    """Give where the last whole event of a log file starts, where the first would where there is none."""
+    """Return where the last whole event of a log file starts, where the first would where there is none."""
     size = file.seek(0, os.SEEK_END)
     at = last = len(MAGIC)
     while at + HEADER_LENGTH <= size:

@@ -83,7 +83,7 @@ MORE_BY_OPTION: Final = "--max-event-size allows more"
 
 
 def unpacked_limit(packed: int, max_event_size: int | None = None) -> int:
-    """Give how large an event may be that is unpacked from so many bytes on the disk, or from the wire."""
+    """Return how large an event may be that is unpacked from so many bytes on the disk, or from the wire."""
     if max_event_size is not None:
         return max_event_size
     return min(MAX_EVENT_SIZE, max(MAX_UNPACKED_SIZE, _MAX_RATIO * packed))
@@ -105,7 +105,7 @@ _TOGETHER: Final = 100
 
 
 def _by_kernel() -> "LogRecordMaker | None":
-    """Give what makes records of ordinary events; None where the reference makes them all."""
+    """Return what makes records of ordinary events; None where the reference makes them all."""
     if not kernel.has("events"):
         return None
     from millrace.kernel.events import LogRecordMaker  # noqa: PLC0415 - whether it is built shows when it runs
@@ -218,7 +218,7 @@ class LogDecoder:
         return unpacked_limit(packed, self._max_event_size)
 
     def _joined(self, raw: RawEvent, fragment: PartialRowDataEvent) -> Iterator[bytes]:
-        """Give the rows event whose last fragment this is."""
+        """Yield the rows event whose last fragment this is."""
         size = self._fragments.held_bytes + len(fragment.data)
         limit = _LARGEST
         if raw.unpacked or self._max_event_size is not None:

@@ -44,7 +44,7 @@ class DatabaseRewrite:
         return bool(self.names)
 
     def name(self, database: str) -> str:
-        """Give the new name of a database, or its own."""
+        """Return the new name of a database, or its own."""
         return self.names.get(database, database)
 
     def table_map(self, decoded: BinlogEvent, state: StreamState) -> bytes | None:

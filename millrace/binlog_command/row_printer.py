@@ -65,7 +65,7 @@ def _compressed(payload: bytes) -> bytes:
 
 
 def _columns(table_map: TableMapEvent, generation: Generation) -> list[Column]:
-    """Give the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
+    """Return the columns of a table map without what the optional metadata says, VECTOR's dimensions but."""
     columns = plain_columns(table_map)
     if generation is Generation.MYSQL_5_7:
         columns = [replace(column, whole_doubles=column.type is ColumnType.JSON) for column in columns]
@@ -107,7 +107,7 @@ _STRINGS = (quoted_bytes, _hex_quoted, _control_quoted)
 
 @cache
 def _escapes(generation: Generation) -> tuple[bytes, ...]:
-    """Give what stands for each byte of a string, nothing where that is the byte."""
+    """Return what stands for each byte of a string, nothing where that is the byte."""
     quoted = _string_writer(generation)
     written = ((byte, quoted(byte)[1:-1]) for byte in (bytes((code,)) for code in range(256)))
     return tuple(b"" if text == byte else text for byte, text in written)

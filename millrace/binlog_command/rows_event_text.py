@@ -195,7 +195,7 @@ class RowsText:
         self._base64 = Spool()
 
     def _base64_wanted(self, name: bytes) -> bool:
-        """Tell whether a BINLOG statement is wanted; raise UserError where it would be needed and is not."""
+        """Return whether a BINLOG statement is wanted; raise UserError where one is needed and is not."""
         if self._page.options.base64_output == "never":
             event = f"{name.decode()} event at {self._page.position}"
             raise UserError(

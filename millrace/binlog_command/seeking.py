@@ -41,7 +41,7 @@ class Seeker:
         self._reached = (self._start is None and self._time is None) or criteria.offset > 0
 
     def find(self, stream: BinaryIO, file: str, format_description: bytes, largest: int) -> int:
-        """Give the position of the event to decode first, after the log's first event.
+        """Return the position of the event to decode first, after the log's first event.
 
         ``stream`` is a plain file of that name, and stands anywhere after it afterwards. Where there is
         anything that an error would tell, no event from there on is skipped.
@@ -73,7 +73,7 @@ class Seeker:
         return safe
 
     def _wanted(self, file: str) -> int:
-        """Give the position in a log from which on its events are wanted."""
+        """Return the position in a log from which on its events are wanted."""
         start = self._start
         if start is None or start.file is None:
             return start.position if start is not None and self._is_first else _EVERYWHERE
@@ -110,7 +110,7 @@ def placed_head(records: Iterable[LogRecord], start: FilePosition | None) -> Ite
 
 
 def _is_of_mysql_8(record: LogRecord) -> bool:
-    """Tell whether a record is the format description at the head of a log of MySQL 8.0 or newer."""
+    """Return whether a record is the format description at the head of a log of MySQL 8.0 or newer."""
     decoded = record.event
     if record.position != len(MAGIC) or not isinstance(decoded, BinlogEvent):
         return False
@@ -130,7 +130,7 @@ def _read_up_to(head: LogRecord, following: LogRecord, start: int) -> int:
 
 
 def _is_simple(format_description: bytes) -> bool:
-    """Tell whether a log's first event says that its headers and type numbers are the usual ones."""
+    """Return whether a log's first event says that its headers and type numbers are the usual ones."""
     return (
         len(format_description) > _HEADER_LENGTH_AT
         and format_description[4] == EventType.FORMAT_DESCRIPTION_EVENT

@@ -35,7 +35,7 @@ class ServerInput:
         self.total_bytes = self.done_bytes = 0
 
     def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
-        """Give the events of all logs in one run."""
+        """Yield the events of all logs in one run."""
         yield self._events()
 
     def _events(self) -> Iterator[list[RawEvent]]:
@@ -47,7 +47,7 @@ class ServerInput:
             raise
 
     def _counted(self) -> Iterator[PlacedPiece]:
-        """Give the pieces of the logs that are wanted, and count their bytes."""
+        """Yield the pieces of the logs that are wanted, and count their bytes."""
         for placed in self._pieces():
             if self._only_file is not None and placed.file != self._only_file:
                 return

@@ -53,7 +53,7 @@ _EXPLICIT_TIMESTAMP_SINCE = {5: 17, 6: 9, 7: 5, 8: 4, 9: 2}
 
 
 def _flags(generation: Generation, server_version: tuple[int, int, int]) -> tuple[_Flag, ...]:
-    """Give the flags that the text of a log of that server has."""
+    """Return the flags that the text of a log of that server has."""
     if not generation.is_mariadb:
         return _FLAGS2
     flags = _FLAGS2

@@ -33,7 +33,7 @@ class Spool:
         self._size += self._file.write(data)
 
     def take(self) -> Iterator[bytes]:
-        """Give all that was written, in pieces, and begin again."""
+        """Yield all that was written, in pieces, and begin again."""
         if not self._size:
             return
         self._file.seek(0)

@@ -49,7 +49,7 @@ class Buffer:
             self._through.flush()
 
     def take(self) -> Iterator[bytes]:
-        """Give everything that was kept since the last time, in pieces."""
+        """Return everything that was kept since the last time, in pieces."""
         return self._kept.take()
 
 
@@ -71,7 +71,7 @@ def use_colour(choice: str, *, to_file: bool) -> bool:
 
 
 def use_pager(*, wanted: bool, to_file: bool) -> bool:
-    """Tell whether a person can turn pages here."""
+    """Return whether a person can turn pages here."""
     return wanted and not to_file and sys.stdout.isatty() and sys.stdin.isatty()
 
 

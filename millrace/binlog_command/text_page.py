@@ -128,7 +128,7 @@ class TextPage:
             self.parts.append(text)
 
     def head(self, record: LogRecord, header: EventHeader, write: Write | None = None) -> bytes:
-        """Give the line that an event begins with, up to where the type's own text follows.
+        """Return the line that an event begins with, up to where the type's own text follows.
 
         With ``hexdump`` that is the line after the bytes, which are written by then: by ``write``, or next.
         """
@@ -171,7 +171,7 @@ class TextPage:
     def title(
         self, record: LogRecord, header: EventHeader, title: bytes, write: Write | None = None
     ) -> bytes:
-        """Give what :meth:`head` does, and the event's title, in which no name may break the line."""
+        """Return what :meth:`head` does, and the event's title, in which no name may break the line."""
         return b"%b\t%b\n" % (self.head(record, header, write), in_comment(title))
 
     def titled(self, record: LogRecord, header: EventHeader, title: bytes) -> None:

@@ -59,7 +59,7 @@ class TopicInput:
         self.total_bytes = self.done_bytes = 0
 
     def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
-        """Give the events of all logs in one run; raises UserError where Kafka does not give them."""
+        """Yield the events of all logs in one run; raises UserError where Kafka does not give them."""
         if self._topic not in topic_names(connect(self._settings)):
             raise UserError(
                 f"there is no topic {self._topic} at {self._settings.bootstrap_servers}", ExitCode.KAFKA

@@ -103,7 +103,7 @@ class Unmatched:
 
 
 def _names(event: Event, statement: Statement | None) -> Iterator[tuple[str, str | None]]:
-    """Give the databases and tables that an event is about."""
+    """Yield the databases and tables that an event is about."""
     if isinstance(event, TableMapEvent | LoadDataEvent):
         yield event.database, event.table
     elif isinstance(event, StatementEvent):

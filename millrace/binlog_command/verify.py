@@ -363,7 +363,7 @@ def _checked(codec: ColumnCodec) -> TextColumn:
 
 
 def _are_sound(kernel: Rows | None, packed: bytes) -> bool:
-    """Tell whether the kernel finds rows the same when they are encoded again."""
+    """Return whether the kernel finds rows the same when they are encoded again."""
     try:
         return kernel is not None and kernel.count(packed) is not None
     except BinlogError:

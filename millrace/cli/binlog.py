@@ -106,7 +106,7 @@ class Input(Protocol):
         """Path of the last log that will be read, as far as is known."""
 
     def logs(self) -> Iterator[Iterator[list[RawEvent]]]:
-        """Give the logs, each as its events, in batches as they come."""
+        """Return the logs, each as its events, in batches as they come."""
 
 
 @click.command(
@@ -591,7 +591,7 @@ class _Run:
         return sum(one.done_bytes for one in self._inputs)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give what the output writes, as it writes it."""
+        """Yield what the output writes, as it writes it."""
         source = self._records()
         records: Iterable[LogRecord] = source
         if not (self._options.verify or self._options.stats or self._options.json or self._options.flashback):

@@ -183,7 +183,7 @@ def redrive_tables(*, tables: tuple[str, ...]) -> None:
 
 
 def stopped_by_signals() -> threading.Event:
-    """Give what SIGINT and SIGTERM set from now on."""
+    """Return what SIGINT and SIGTERM set from now on."""
     stop = threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:

@@ -53,7 +53,7 @@ def topic_options(command: FC) -> FC:
 
 
 def option_values() -> dict[str, Any]:
-    """Give the settings that are given by options of the running command."""
+    """Return the settings that are given by options of the running command."""
     values: dict[str, Any] = click.get_current_context().meta.get(_OPTIONS, {})
     return values
 

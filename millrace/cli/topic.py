@@ -154,7 +154,7 @@ def _record(registry: SchemaStore, data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON lacks as text; bytes in base64, long ones cut."""
+    """Return what JSON lacks as text; bytes in base64, long ones cut."""
     if not isinstance(value, bytes):
         return str(value)
     text = base64.b64encode(value[:_SHOWN_BYTES]).decode()

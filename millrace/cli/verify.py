@@ -253,7 +253,7 @@ def _only_waiting(
     waiting: Mapping[str, str],
     chosen: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    """Give the tables of which rows wait and that were not compared, such as those without a topic."""
+    """Yield the tables of which rows wait and that were not compared, such as those without a topic."""
     left = waiting.keys() - {f"{database}.{table}" for database, table in _pairs(chosen)}
     for database, names in listed.items():
         for table in names.tables:

@@ -57,12 +57,12 @@ def charset_named(name: str) -> str:
 
 
 def has_charset(column: ColumnDefinition) -> bool:
-    """Tell whether a column has a character set that converting its table changes."""
+    """Return whether a column has a character set that converting its table changes."""
     return column.charset not in (None, BINARY) and SqlType.parse(column.column_type).name in _WITH_CHARSET
 
 
 def names_charset(spec: ColumnSpec, server: Server) -> bool:
-    """Tell whether a column that a statement defines has a character set of its own, other than binary."""
+    """Return whether a column that a statement defines has a character set of its own, other than binary."""
     if spec.type in ("nchar", "nvarchar") or (spec.type == "json" and server.mariadb):
         return True
     named = spec.charset or charset_of(spec.collation)
@@ -70,7 +70,7 @@ def names_charset(spec: ColumnSpec, server: Server) -> bool:
 
 
 def column_definition(spec: ColumnSpec, table_charset: str | None, session: Session) -> ColumnDefinition:
-    """Give the definition of a column, at ordinal 0 and in no key.
+    """Return the definition of a column, at ordinal 0 and in no key.
 
     Raise NotUnderstoodError if its type or its character set is unknown.
     """
@@ -171,7 +171,7 @@ def _quoted(member: str) -> str:
 def converted(
     column: ColumnDefinition, charset: str, collation: str | None, server: Server
 ) -> ColumnDefinition:
-    """Give a text column as CONVERT TO CHARACTER SET leaves it: it holds as many characters as before."""
+    """Return a text column as CONVERT TO CHARACTER SET leaves it: it holds as many characters as before."""
     sql_type = SqlType.parse(column.column_type)
     assert column.charset is not None
     arguments = sql_type.arguments
@@ -348,7 +348,7 @@ _TYPES = {
 
 
 def _plain(spec: ColumnSpec, server: Server) -> tuple[str, bool]:
-    """Give a type of one word."""
+    """Return a type of one word."""
     if spec.type not in _WITHOUT_ARGUMENTS and not (server.mariadb and spec.type in _OF_MARIADB):
         raise NotUnderstoodError(f"the type {spec.type} of column {spec.name} is not known")
     return spec.type, False

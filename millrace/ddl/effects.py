@@ -60,23 +60,23 @@ class Known(Protocol):
     """The definitions before a statement."""
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; None where it was never heard of and may be there."""
+        """Return what is known of a table; None where it was never heard of and may be there."""
 
     def later(self, database: str, table: str) -> State | None:
-        """Give what is known only later of a table that was never heard of; None where nothing is."""
+        """Return what is known only later of a table that was never heard of; None where nothing is."""
 
     def was_read(self, database: str, table: str) -> bool:
-        """Tell whether what is known of a table was read after the last statement that changed it."""
+        """Return whether what is known of a table was read after the last statement that changed it."""
 
     def last(self, database: str, table: str) -> TableDefinition | None:
-        """Give the last definition that a table of this name had, though it may be gone or unknown now."""
+        """Return the last definition that a table of this name had, though it may be gone or unknown now."""
 
     def tables(self, database: str) -> Iterable[str]:
-        """Give the tables of a database that are not missing."""
+        """Return the tables of a database that are not missing."""
 
 
 def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> dict[TableKey, State]:
-    """Give the new states of what a statement changes, and of what it may change and is not understood.
+    """Return the new states of what a statement changes, and of what it may change and is not understood.
 
     A table that was never heard of, and that the statement does not create, stays so; one that it may have
     created or found is unknown, and :data:`UNNAMED` where it may have made others. Without ``whole`` the text
@@ -108,7 +108,7 @@ def _check_charset_is_told(text: str, statement: ddl.Ddl | None, session: Sessio
 
 
 def altered(text: str, session: Session, *, whole: bool = True) -> set[TableKey]:
-    """Give the tables that were there before a statement and whose definition may have been another then.
+    """Return the tables that were there before a statement and whose definition may have been another then.
 
     A pair with an empty name stands for all tables of a database. Indexes, defaults, options of tables and
     partitions are no part of what rows are read by.
@@ -145,7 +145,7 @@ def _alters(operation: ddl.Operation) -> bool:
 
 
 def _named(text: str, session: Session) -> set[TableKey]:
-    """Give what a statement names that is not understood."""
+    """Return what a statement names that is not understood."""
     return {_key(Name(name.database or "", name.table), session) for name in classify(text).tables}
 
 
@@ -154,7 +154,7 @@ def _key(name: Name, session: Session) -> TableKey:
 
 
 def _tells_all(text: str, statement: ddl.Ddl | None) -> bool:
-    """Tell whether :func:`classify` finds each table that a statement may have made; None is not parsed."""
+    """Return whether :func:`classify` finds each table that a statement may have made; None is not parsed."""
     if isinstance(statement, ddl.AlterTable):
         return not any(isinstance(one, ddl.ConvertPartition) for one in statement.operations)
     found = classify(text)
@@ -162,7 +162,7 @@ def _tells_all(text: str, statement: ddl.Ddl | None) -> bool:
 
 
 def _unknown(text: str, session: Session, known: Known, reason: str, *, told: bool) -> dict[TableKey, State]:
-    """Give the states after a statement that is not understood: what it names is not known any more.
+    """Return the states after a statement that is not understood: what it names is not known any more.
 
     Unless all tables are ``told`` that it may have made, :data:`UNNAMED` is not, either.
     """
@@ -192,19 +192,19 @@ class _Work:
         self._known = known
 
     def key(self, name: Name) -> TableKey:
-        """Give the full name of a table."""
+        """Return the full name of a table."""
         return _key(name, self.session)
 
     def database(self, name: str) -> TableKey:
-        """Give what a database is known by; an empty name is that of the session's."""
+        """Return what a database is known by; an empty name is that of the session's."""
         return self.session.spelled(name or self.session.database), ""
 
     def state(self, key: TableKey) -> State | None:
-        """Give what is known of a table by now."""
+        """Return what is known of a table by now."""
         return self.changes[key] if key in self.changes else self._known.state(*key)
 
     def was_read(self, key: TableKey) -> bool:
-        """Tell whether the catalogue has shown a table as it is known."""
+        """Return whether the catalogue has shown a table as it is known."""
         return key not in self.changes and self._known.was_read(*key)
 
     def put(self, key: TableKey, definition: TableDefinition, *, moved: bool = False) -> None:
@@ -216,14 +216,14 @@ class _Work:
         self.changes[key] = definition
 
     def exists(self, key: TableKey) -> bool:
-        """Tell whether a table is there, as far as is known."""
+        """Return whether a table is there, as far as is known."""
         state = self.state(key)
         return state is not None and state is not MISSING
 
     def creates(
         self, key: TableKey, statement: ddl.CreateTable | ddl.CreateSequence | ddl.CreateDatabase
     ) -> bool:
-        """Tell whether a statement makes what it names; note that it is not known where that is uncertain.
+        """Return whether a statement makes what it names; note that it is not known where that is uncertain.
 
         Servers log a statement with IF NOT EXISTS also where it has created nothing. Where the log tells that
         it has, that counts, whatever is known.
@@ -240,16 +240,16 @@ class _Work:
         return state is None or state is MISSING
 
     def tables(self, database: str) -> list[str]:
-        """Give the tables of a database."""
+        """Return the tables of a database."""
         return list(self._known.tables(database))
 
     def database_charset(self, database: str) -> str | None:
-        """Give the default character set of a database; None where it is not known."""
+        """Return the default character set of a database; None where it is not known."""
         state = self.state((database, ""))
         return state.charset if isinstance(state, TableDefinition) else None
 
     def charset(self, options: TableOptions, default: str | None) -> str | None:
-        """Give the character set that options name, else ``default``."""
+        """Return the character set that options name, else ``default``."""
         if options.charset is not None and options.charset != "default":
             return charset_named(options.charset)
         return charset_of(options.collation) or default
@@ -636,7 +636,7 @@ class _Table:
             raise NotUnderstoodError(f"column {spec.name} becomes {spec.type} as its table is converted")
 
     def _renamed(self, column: ColumnDefinition, was: ColumnDefinition) -> ColumnDefinition:
-        """Give a column with its former names: none where it has got the name of another."""
+        """Return a column with its former names: none where it has got the name of another."""
         if column.name in self._taken and column.name not in was.names:
             self._others.add(column.name)
             return replace(column, former=())
@@ -663,7 +663,7 @@ class _Table:
         return self._columns[self._at(name)].name if name else ""
 
     def _is_covered(self, names: list[str]) -> bool:
-        """Tell whether an index begins with these columns."""
+        """Return whether an index begins with these columns."""
         count = len(names)
         every = [
             [name for name, _ in self._key],
@@ -700,13 +700,13 @@ class _Table:
     def _parts(
         self, parts: Iterable[tuple[str, int]], columns: Mapping[str, ColumnDefinition]
     ) -> Iterator[tuple[str, int]]:
-        """Give the parts of a key with the prefixes that its columns can have."""
+        """Yield the parts of a key with the prefixes that its columns can have."""
         for name, prefix in parts:
             column = columns.get(folded(name))
             yield name, 0 if column is None else key_prefix(column, prefix, self._session.server)
 
     def _is_hashed(self, index: IndexDefinition, columns: Mapping[str, ColumnDefinition]) -> bool:
-        """Tell whether MariaDB keeps a unique key as a hash: where it is longer than its engine takes."""
+        """Return whether MariaDB keeps a unique key as a hash: where it is longer than its engine takes."""
         server, engine = self._session.server, (self._engine or "").lower()
         if not (index.unique and server.mariadb and server.version >= _HASHES) or engine in _IN_MEMORY:
             return False
@@ -727,7 +727,7 @@ class _Table:
     # -- the whole
 
     def definition(self) -> TableDefinition:
-        """Give the table as it is now."""
+        """Return the table as it is now."""
         columns, key = self._columns, self._key
         if self.implicit_period:
             columns = columns + [
@@ -769,7 +769,7 @@ def _index_name(index: IndexDefinition) -> str:
 
 
 def _has_implicit_period(definition: TableDefinition, session: Session) -> bool:
-    """Tell whether the last two columns are those that MariaDB adds to a system-versioned table by itself."""
+    """Return whether the last two columns are those that MariaDB adds to a system-versioned table."""
     last = definition.columns[-2:]
     return (
         session.server.mariadb
@@ -785,7 +785,7 @@ def _numbered(at: int, column: ColumnDefinition, positions: dict[str, tuple[int,
 
 
 def _free_name(base: str, taken: set[str]) -> str:
-    """Give an index the name of its first column, numbered from 2 where another has that."""
+    """Return an index the name of its first column, numbered from 2 where another has that."""
     name, number = base, 1
     while folded(name) in taken or folded(name) == "primary":
         number += 1

@@ -38,7 +38,7 @@ class _Definitions(dict[TableKey, State]):
 
 
 def definitions(text: str) -> dict[TableKey, State]:
-    """Give the definitions of tables and databases after all statements of ``text``."""
+    """Return the definitions of tables and databases after all statements of ``text``."""
     session, known = Session(), _Definitions()
     for statement in _statements(text):
         use = _USE.fullmatch(statement)

@@ -1023,7 +1023,7 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def is_bits(default: str | None) -> bool:
-    """Tell whether a default is written b'101'."""
+    """Return whether a default is written b'101'."""
     return default is not None and default.startswith("b'")
 
 

@@ -125,7 +125,7 @@ _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a", 
 
 
 def tokenize(text: str, session: Session) -> list[Token]:
-    """Give the tokens of a statement; raise NotUnderstoodError where a quote or comment has no end."""
+    """Return the tokens of a statement; raise NotUnderstoodError where a quote or comment has no end."""
     if len(text) > MAX_STATEMENT:
         raise NotUnderstoodError(f"it has {len(text)} characters")
     ansi = bool(session.sql_mode & SqlMode.ANSI_QUOTES)
@@ -182,7 +182,7 @@ def _token(kind: str, piece: str, *, plain: bool) -> Token:
 
 
 def _value(literal: str, *, plain: bool) -> str:
-    """Give the value of a literal; a quote in it is doubled or escaped by a backslash."""
+    """Return the value of a literal; a quote in it is doubled or escaped by a backslash."""
     quote, inner = literal[0], literal[1:-1]
     if plain:
         return inner.replace(quote * 2, quote)
@@ -211,7 +211,7 @@ class Tokens:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def ahead(self, count: int = 1) -> str:
-        """Give a token further on as :attr:`word` does."""
+        """Return a token further on as :attr:`word` does."""
         at = self._at + count
         return self._tokens[at].upper if at < len(self._tokens) else ""
 
@@ -250,13 +250,13 @@ class Tokens:
         return "at its end" if token is None else f"at {token.text[:40]!r}"
 
     def taken(self, take: "Callable[[Tokens], object]") -> list[Token]:
-        """Give the tokens that a function takes."""
+        """Return the tokens that a function takes."""
         at = self._at
         take(self)
         return self._tokens[at : self._at]
 
     def may_be_name(self, count: int) -> bool:
-        """Tell whether a token further on can be a name that does not begin with a digit."""
+        """Return whether a token further on can be a name that does not begin with a digit."""
         at = self._at + count
         token = self._tokens[at] if at < len(self._tokens) else None
         return token is not None and (
@@ -264,12 +264,12 @@ class Tokens:
         )
 
     def ahead_is_string(self) -> bool:
-        """Tell whether the token after the next is a string."""
+        """Return whether the token after the next is a string."""
         at = self._at + 1
         return at < len(self._tokens) and self._tokens[at].kind == "string"
 
     def is_name(self) -> bool:
-        """Tell whether the next token can be a name."""
+        """Return whether the next token can be a name."""
         token = self.token
         return token is not None and token.kind in ("word", "name")
 
@@ -314,7 +314,7 @@ class Tokens:
             self.advance()
 
     def at_end(self) -> bool:
-        """Tell whether nothing follows."""
+        """Return whether nothing follows."""
         while self.accept(";"):
             pass
         return self.token is None

@@ -178,7 +178,7 @@ class DecoderStage:
         return not self._scopes or self._scopes[0].tracker.transaction is None
 
     def state(self) -> DecoderState:
-        """Give the state after everything that was written so far."""
+        """Return the state after everything that was written so far."""
         if self._before_gap is not None:
             return self._before_gap
         logs = tuple(scope.save() for scope in self._scopes)
@@ -411,7 +411,7 @@ class DecoderStage:
     # -- the log --------------------------------------------------------------------------------------
 
     def _enter(self, key: bytes, head: bytes) -> _Scope:
-        """Give the file that a key names; one that is not known is not at hand until it begins."""
+        """Return the file that a key names; one that is not known is not at hand until it begins."""
         if head == self._head:
             return self._scopes[0]
         raw_key = RawKey.parse(key)
@@ -439,7 +439,7 @@ class DecoderStage:
         self._head = head
 
     def _context(self, decoded: BinlogEvent, position: int) -> tuple[tuple[str, str] | None, TransactionStep]:
-        """Give the table of an event, and its place in its transaction."""
+        """Return the table of an event, and its place in its transaction."""
         event = decoded.event
         table_map = event if type(event) is TableMapEvent else decoded.table_map
         table = None if table_map is None else (table_map.database, table_map.table)

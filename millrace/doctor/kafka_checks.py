@@ -52,7 +52,7 @@ class Cluster:
         return "table" if len(parts) == 2 else None
 
     def kinds(self) -> Iterator[tuple[str, TopicView]]:
-        """Give the source's topics, each with its kind."""
+        """Yield the source's topics, each with its kind."""
         for name, topic in sorted(self.view.topics.items()):
             kind = self.kind(name)
             if kind is not None:

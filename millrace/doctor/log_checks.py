@@ -348,7 +348,7 @@ def semi_sync(server: Server) -> Iterator[Outcome]:
 
 
 def _other_server(server: Server, text: str) -> Iterator[Outcome]:
-    """Tell whether the reader can continue by GTID."""
+    """Yield whether the reader can continue by GTID."""
     state = server.state
     assert state is not None
     with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
@@ -381,7 +381,7 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
 
 
 def _is_another(server: Server, known: LogIdentity | None) -> bool:
-    """Tell whether the reader read another server, by the name that it has for itself, or else its number."""
+    """Return whether the reader read another server, by its own name for itself, or else its number."""
     if known is None:
         return False
     for name, was in (("server_uuid", known.server_uuid), ("server_uid", known.server_uid)):

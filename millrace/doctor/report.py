@@ -16,7 +16,7 @@ _INDENT: Final = 2 + _LEVEL_WIDTH + 2
 
 
 def as_lines(found: Iterable[Finding], width: int) -> Iterable[str]:
-    """Give a line for each finding, under a heading for each place; what to do stands below it."""
+    """Yield a line for each finding, under a heading for each place; what to do stands below it."""
     place = None
     for finding in found:
         if finding.place != place:

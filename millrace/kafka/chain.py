@@ -91,7 +91,7 @@ class Link:
         self._committer.batch = ()
 
     def _records(self, sent: Groups) -> Sequence[Record]:
-        """Give what was sent last as it will be read."""
+        """Return what was sent last as it will be read."""
         written = sent.get((self._reader.topic, 0))
         if not written:
             return []

@@ -29,7 +29,7 @@ class ChunkError(ValueError):
 
 
 def chunk_header(index: int, count: int) -> tuple[str, bytes]:
-    """Give the header of piece ``index``, counted from 0, of ``count``."""
+    """Return the header of piece ``index``, counted from 0, of ``count``."""
     return HEADER_CHUNK, b"%d/%d" % (index, count)
 
 
@@ -57,7 +57,7 @@ def split_parts(
 
 
 def between(pieces: Iterable[bytes], start: int, size: int) -> Iterator[bytes]:
-    """Give the ``size`` bytes from ``start`` on of what comes in pieces, as it comes."""
+    """Yield the ``size`` bytes from ``start`` on of what comes in pieces, as it comes."""
     at, end = 0, start + size
     for piece in pieces:
         if at >= end:
@@ -69,7 +69,7 @@ def between(pieces: Iterable[bytes], start: int, size: int) -> Iterator[bytes]:
 
 
 def recut(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Give the same bytes in pieces of ``size`` bytes, the last one excepted."""
+    """Yield the same bytes in pieces of ``size`` bytes, the last one excepted."""
     held = bytearray()
     for part in parts:
         held += part
@@ -193,7 +193,7 @@ class BoundedJoiner(_Order):
         return self.drop() if last else None
 
     def drop(self) -> bytes | LargeValue:
-        """Give what there is of the value at hand, and forget it."""
+        """Return what there is of the value at hand, and forget it."""
         found: bytes | LargeValue
         if self._size <= self._held_bytes:
             found = b"".join(self._pieces)

@@ -89,7 +89,7 @@ class Producer(confluent_kafka.Producer):
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """Give the configuration that all clients share: brokers, TLS, SASL, reconnects.
+    """Return the configuration that all clients share: brokers, TLS, SASL, reconnects.
 
     A new client waits for ``reconnect.backoff.ms`` as well, between the connection by which it learns of the
     brokers and the next one. Each failure doubles it.
@@ -120,7 +120,7 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
 def consumer_config(
     settings: KafkaSettings, group: str, *, isolation: str = "read_committed", follow: bool = True
 ) -> dict[str, Any]:
-    """Give the configuration of a consumer that is assigned a partition and keeps its offsets itself.
+    """Return the configuration of a consumer that is assigned a partition and keeps its offsets itself.
 
     Kafka's own checksum of each batch is looked at: bytes that a broker's disk or the network has changed are
     an error. ``queued.max.messages.kbytes`` bounds what is read ahead; an empty queue is filled again within
@@ -143,7 +143,7 @@ def consumer_config(
 
 
 def producer_config(settings: KafkaSettings, transactional_id: str) -> dict[str, Any]:
-    """Give the configuration of a transactional producer.
+    """Return the configuration of a transactional producer.
 
     The end of a transaction sends what waits, so that ``linger.ms`` delays nothing; it makes batches large
     while transactions are long, and is longer than brokers take to answer, since librdkafka polls without a
@@ -227,7 +227,7 @@ def connect(settings: KafkaSettings, stop: threading.Event | None = None) -> Adm
 
 
 def _quiet() -> logging.Logger:
-    """Give a logger that keeps nothing below CRITICAL: the failed attempts to connect end up in one error."""
+    """Return a logger that keeps nothing below CRITICAL: failed attempts to connect end up in one error."""
     logger = logging.getLogger("millrace.kafka.connect")
     logger.setLevel(logging.CRITICAL)
     return logger

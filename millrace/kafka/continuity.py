@@ -200,7 +200,7 @@ class ContinuityGuard:
         self._move_on()
 
     def adopt(self, input_end: int = 0) -> Continuity:
-        """Give what the topics are and end with now, for a state that is written on purpose.
+        """Return what the topics are and end with now, for a state that is written on purpose.
 
         ``input_end`` is the offset in the input before which all was read.
         """

@@ -365,7 +365,7 @@ class Committer(Generic[S]):
                 committer._reader.note_committed(offset)
 
     def _next(self) -> bytes | None:
-        """Give the state that is to be committed."""
+        """Return the state that is to be committed."""
         state, before = self._settled, self._committed
         if state is not None:
             if before is not None and state.precedes(before):
@@ -457,7 +457,7 @@ class Committer(Generic[S]):
 def _inputs(
     offsets: Sequence[int], known: Sequence[InputRecord], batch: Sequence[Record]
 ) -> tuple[InputRecord, ...]:
-    """Give the records at some offsets, of those known or just read."""
+    """Return the records at some offsets, of those known or just read."""
     found = {record.offset: record for record in known}
     for offset in {*offsets}.difference(found):
         at = bisect_left(batch, offset, key=attrgetter("offset"))

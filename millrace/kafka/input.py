@@ -58,7 +58,7 @@ class InputReader:
         self._to_commit: int | None = None
 
     def first_offset(self) -> int:
-        """Give the offset of the first record that the topic still holds."""
+        """Return the offset of the first record that the topic still holds."""
         return oldest_offset(self._settings, self.topic)
 
     def seek(self, offset: int, *, last: InputRecord | None = None, advice: str = ADVICE) -> None:
@@ -119,7 +119,7 @@ class InputReader:
         self._lag = 0
 
     def read(self, count: int, wait_s: float) -> Sequence[Record]:
-        """Give up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
+        """Return up to ``count`` records: those that are there, else the first to come within ``wait_s``."""
         messages = self._messages
         if messages is None:
             raise RuntimeError(f"{self.topic} is read from no offset yet")
@@ -154,7 +154,7 @@ class InputReader:
         self.last = InputRecord(record.offset, record.key, -1)
 
     def batches(self, count: int, end: int | None = None) -> Iterator[Sequence[Record]]:
-        """Give what the topic holds from here on, up to ``count`` records at once; for who notes ends.
+        """Yield what the topic holds from here on, up to ``count`` records at once; for who notes ends.
 
         With ``end`` only what lies before that offset, which may be that of no record. Raises
         :class:`BrokerError` where nothing comes for a minute.
@@ -189,7 +189,7 @@ class InputReader:
         _LOG.warning("waiting for Kafka", topic=self.topic, reason=error.str())
 
     def lag(self) -> int | None:
-        """Give how many offsets lay after the last fetched record a second ago at the most.
+        """Return how many offsets lay after the last fetched record a second ago at the most.
 
         None where that is not known. May be called from another thread: the client is not asked here, since
         it would keep other threads waiting for as long as it waits for records itself.
@@ -240,7 +240,7 @@ class InputReader:
 def committed_batches(
     settings: KafkaSettings, topic: str, group: str, start: int, end: int, *, dated: bool = True
 ) -> Iterator[Sequence[Record]]:
-    """Give the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
+    """Yield the committed records of partition 0 from offset ``start`` to before ``end``, in batches.
 
     What is committed must reach to ``end``. ``dated`` is as :class:`InputReader` has it, and so is what is
     raised.
@@ -267,7 +267,7 @@ class Rereader:
     def batches(
         self, start: int, stop: int, tick: Callable[[], None]
     ) -> Generator[Sequence[Record], None, None]:
-        """Give the records from offset ``start`` to before ``stop``, where the last one must be, in batches.
+        """Yield the records from offset ``start`` to before ``stop``, where the last one must be, in batches.
 
         ``tick`` is called for each batch, and while nothing comes; it may raise to end this. A stretch may be
         read within another. Raises as :class:`InputReader` does.
@@ -285,7 +285,7 @@ class Rereader:
         self._spare = reader
 
     def records(self, start: int, stop: int, tick: Callable[[], None]) -> Generator[Record, None, None]:
-        """Give records as :meth:`batches` does, one by one."""
+        """Yield records as :meth:`batches` does, one by one."""
         for records in self.batches(start, stop, tick):
             yield from records
 

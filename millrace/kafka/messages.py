@@ -48,7 +48,7 @@ class PartitionReader(Protocol):
         """That of the last record; -1 where it is not known."""
 
     def read(self, count: int, wait_ms: int) -> Sequence[Record]:
-        """Give up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
+        """Return up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
 
     def close(self) -> None:
         """Let go of the consumer, which is to be closed after this."""
@@ -73,7 +73,7 @@ class RecordWriter(Protocol):
         """
 
     def refusals(self) -> list[tuple[str, int]]:
-        """Give the topics of records that brokers refused since this was called last, each with the code."""
+        """Return the topics of records that brokers refused since the last call, each with the code."""
 
 
 def open_consumer(
@@ -108,7 +108,7 @@ def open_producer(config: Mapping[str, Any]) -> tuple[Producer, RecordWriter]:
 
 @cache
 def _kernel() -> ModuleType | None:
-    """Give the kernel's module if it is to be used."""
+    """Return the kernel's module if it is to be used."""
     if not kernel.has("messages"):
         return None
     from millrace.kernel import messages  # noqa: PLC0415 - only where it is built

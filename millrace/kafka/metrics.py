@@ -18,7 +18,7 @@ class CommitMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give both as they are now."""
+        """Yield both as they are now."""
         yield CounterMetricFamily(
             f"millrace_{self._service}_commits", "Kafka transactions committed.", self._producer.commits
         )

@@ -208,7 +208,7 @@ class TransactionalProducer:
         return None if found is None or found.value is None else found
 
     def is_taken_over(self) -> bool:
-        """Tell whether another process has written a state of this one."""
+        """Return whether another process has written a state of this one."""
         return self._has_others(self._stored())
 
     def _has_others(self, states: Iterable[StoredState | None]) -> bool:
@@ -223,7 +223,7 @@ class TransactionalProducer:
         self._until_done("taking over", _OPEN_S, producer.init_transactions, step_s=_TAKING_STEP_S)
 
     def _take_over(self, rival: str) -> client.Producer:
-        """Give a producer with the id of a rival, whose transaction, if one is open, is ended."""
+        """Return a producer with the id of a rival, whose transaction, if one is open, is ended."""
         config = producer_config(self._settings, transactional_id(rival, self._source))
         with translated("setting up the producer"):
             producer = client.Producer(config, logger=client.KAFKA_LOG)
@@ -342,7 +342,7 @@ class TransactionalProducer:
         self._admin, self._ends = admin, _ends_of(admin, topics)
 
     def next_offset(self, topic: str) -> int:
-        """Give the offset that the next record will have of a topic whose offsets are counted."""
+        """Return the offset that the next record will have of a topic whose offsets are counted."""
         return self._ends[topic]
 
     def send(self, output: Output) -> None:
@@ -453,7 +453,7 @@ class TransactionalProducer:
 
     @contextlib.contextmanager
     def signing(self) -> Iterator[None]:
-        """Give signs of life within a block that does not use this producer, however long it takes."""
+        """Yield signs of life within a block that does not use this producer, however long it takes."""
         left = threading.Event()
 
         def sign() -> None:
@@ -493,7 +493,7 @@ class TransactionalProducer:
     def _transaction(
         self, state: bytes | None, others: Sequence[tuple[bytes, bytes | None]], *, ended: bool = False
     ) -> tuple[Sequence[Batch], Mapping[str, int]]:
-        """Give what the transaction still lacks, the states among it; what is sent later is of the next.
+        """Return what the transaction still lacks, the states among it; what is sent later is of the next.
 
         With it go the offsets, where they are counted, after its last records.
         """
@@ -699,7 +699,7 @@ class TransactionalProducer:
             return translation
 
     def _cause(self, exception: KafkaException) -> KafkaError:
-        """Give the error that made a call fail, where the call itself only says that there was one."""
+        """Return the error that made a call fail, where the call itself only says that there was one."""
         error: KafkaError = exception.args[0]
         if error.code() == KafkaError.UNKNOWN and self._in_transaction:
             # A coordinator says no more than that of a commit while another process takes over; then it says.

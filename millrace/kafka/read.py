@@ -46,7 +46,7 @@ _END_S: Final = 0.5
 
 
 def arrived(consumer: client.Consumer, count: int, wait_s: float) -> list[Message]:
-    """Give up to ``count`` messages that are there, else the first to come within ``wait_s``.
+    """Return up to ``count`` messages that are there, else the first to come within ``wait_s``.
 
     The client's own call waits until all of them have come, or the time is over.
     """
@@ -123,7 +123,7 @@ def read_topic(
 
 
 def record_of(message: Message) -> Record:
-    """Give what a message holds, which is no error; raises nothing."""
+    """Return what a message holds, which is no error; raises nothing."""
     return Record(
         cast("int", message.offset()),
         message.timestamp()[1],
@@ -134,7 +134,7 @@ def record_of(message: Message) -> Record:
 
 
 def bytes_of(content: bytes | str | None) -> bytes:
-    """Give the bytes of a key, a value or a header; none where there is none."""
+    """Return the bytes of a key, a value or a header; none where there is none."""
     return content.encode() if isinstance(content, str) else content or b""
 
 

@@ -60,7 +60,7 @@ def open_schemas(
     topics: TopicsSettings | None = None,
     stop: threading.Event | None = None,
 ) -> SchemaStore:
-    """Give what keeps a source's schemas: the registry of the settings, else the source's topic."""
+    """Return what keeps a source's schemas: the registry of the settings, else the source's topic."""
     if registry.url is not None:
         return SchemaRegistry(registry, stop=stop)
     return SchemaTopic(kafka, source, topics or TopicsSettings.model_validate({}))
@@ -109,7 +109,7 @@ def _place_of(schemas: SchemaStore) -> str:
 
 
 def _is_of(schema: dict[str, Any], name: str, data: bytes, *, whole: bool) -> bool:
-    """Tell whether a schema is an earlier one of that name, by which ``data`` can be read."""
+    """Return whether a schema is an earlier one of that name, by which ``data`` can be read."""
     if name and full_name(schema) != f"{NAMESPACE}.{name}":
         return False
     try:
@@ -121,13 +121,13 @@ def _is_of(schema: dict[str, Any], name: str, data: bytes, *, whole: bool) -> bo
 
 
 def _is_first(record: Record) -> bool:
-    """Tell whether a record, or the first of its chunks, begins with the id of a schema."""
+    """Return whether a record, or the first of its chunks, begins with the id of a schema."""
     chunk = dict(record.headers or ()).get(HEADER_CHUNK, b"0/1")
     return record.value is not None and chunk.startswith(b"0/")
 
 
 def schema_number(text: bytes) -> int:
-    """Give the number of a schema: negative, as those of a registry are not."""
+    """Return the number of a schema: negative, as those of a registry are not."""
     return int.from_bytes(_number_bytes(text), "little", signed=True)
 
 

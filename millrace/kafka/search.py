@@ -18,7 +18,7 @@ _FIRST_STRIDE: Final = 1000
 def last_whole(
     settings: KafkaSettings, topic: str, wanted: Callable[[Record], bool] = lambda _: True
 ) -> Record | None:
-    """Give the last record that is ``wanted``, of one in chunks the last chunk; None if there is none.
+    """Return the last record that is ``wanted``, of one in chunks the last chunk; None if there is none.
 
     Of a record in chunks the first must be wanted, and all must be there. The topic is read backwards in
     growing strides.
@@ -38,7 +38,7 @@ def last_whole(
 def last_before(
     settings: KafkaSettings, topic: str, offset: int, wanted: Callable[[Record], bool] = lambda _: True
 ) -> Record | None:
-    """Give the last committed record before an offset that is ``wanted``; None if there is none any more."""
+    """Return the last committed record before an offset that is ``wanted``; None if there is none."""
     low, end = oldest_offset(settings, topic), offset
     stride = 1
     while end > low:
@@ -53,7 +53,7 @@ def last_before(
 def last_since(
     settings: KafkaSettings, topic: str, start: int, wanted: Callable[[Record], bool]
 ) -> tuple[Record, bool] | None:
-    """Give the last record from offset ``start`` on that is ``wanted``, and whether no further chunk follows.
+    """Return the last record from ``start`` on that is ``wanted``, and whether no further chunk follows.
 
     Of a record in chunks it is the last one there, and the first must be wanted. None if there is none.
     """
@@ -65,12 +65,12 @@ def _last(found: Iterable[T]) -> T | None:
 
 
 def _whole(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[Record]:
-    """Give records that are wanted, of those in chunks the last chunk."""
+    """Return records that are wanted, of those in chunks the last chunk."""
     return (record for record, is_whole in _wanted(records, wanted) if is_whole)
 
 
 def _wanted(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iterator[tuple[Record, bool]]:
-    """Give records that are wanted, in chunks or not, and whether each ends what it is a chunk of."""
+    """Yield records that are wanted, in chunks or not, and whether each ends what it is a chunk of."""
     begun: dict[bytes | None, int] = {}
     """By key: the chunk that comes next. Two services may write theirs at the same time."""
     for record in records:
@@ -96,7 +96,7 @@ def _wanted(records: Iterator[Record], wanted: Callable[[Record], bool]) -> Iter
 def first_reaching(
     settings: KafkaSettings, topic: str, within: range, reached: Callable[[Record], bool]
 ) -> int:
-    """Give the offset ``within`` which the records that have ``reached`` a place begin; the end if none has.
+    """Return the offset ``within`` of the first record that has ``reached`` a place; the end if none has.
 
     The topic must be in the order of these places: it is searched by halves.
     """
@@ -112,7 +112,7 @@ def first_reaching(
 
 
 def records_between(settings: KafkaSettings, topic: str, start: int, end: int) -> Iterator[Record]:
-    """Give the committed records from offset ``start`` to before ``end``."""
+    """Yield the committed records from offset ``start`` to before ``end``."""
     for record in map(record_of, read_topic(settings, topic, start=start)):
         if record.offset >= end:
             return

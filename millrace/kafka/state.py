@@ -98,7 +98,7 @@ class StoredState:
 
 
 def state_key(service: str) -> bytes:
-    """Give the key under which a service keeps its state."""
+    """Return the key under which a service keeps its state."""
     return service.encode("ascii")
 
 
@@ -180,19 +180,19 @@ def last_records(
 
 
 def oldest_offset(settings: KafkaSettings, topic: str) -> int:
-    """Give the offset of the first record that partition 0 still holds."""
+    """Return the offset of the first record that partition 0 still holds."""
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the start of {topic}"):
         return earliest_offsets(admin_client(settings), [partition])[partition]
 
 
 def held_range(settings: KafkaSettings, topic: str) -> range:
-    """Give the offsets that partition 0 holds, open transactions included."""
+    """Return the offsets that partition 0 holds, open transactions included."""
     return held_offsets(admin_client(settings), {topic: 1})[topic, 0]
 
 
 def newest_offset(settings: KafkaSettings, topic: str) -> int:
-    """Give the offset after the last record of partition 0, open transactions included."""
+    """Return the offset after the last record of partition 0, open transactions included."""
     partition = TopicPartition(topic, 0)
     with translated(f"looking up the end of {topic}"):
         return latest_offsets(admin_client(settings), [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
@@ -204,7 +204,7 @@ def _last_between(
     starts: Mapping[Target, int],
     wanted: Callable[[Record], bool],
 ) -> dict[Target, Record]:
-    """Give the last records that are wanted, from ``starts`` to before the ends of what is ``held``."""
+    """Return the last records that are wanted, from ``starts`` to before the ends of what is ``held``."""
     consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
     found: dict[Target, Record] = {}
     left = set(held)

@@ -70,7 +70,7 @@ class TopicSpec:
     segment_bytes: int | None = None
 
     def config(self, replication_factor: int) -> dict[str, str]:
-        """Give the settings with which a topic is created."""
+        """Return the settings with which a topic is created."""
         config = {
             "cleanup.policy": self.cleanup_policy,
             "retention.ms": _FOREVER,
@@ -452,7 +452,7 @@ def _create(
 
 
 def _factor(admin: AdminClient, settings: TopicsSettings) -> int:
-    """Give the number of replicas that new topics get: the settings' or the brokers' default."""
+    """Return the number of replicas that new topics get: the settings' or the brokers' default."""
     if settings.replication_factor > 0:
         return settings.replication_factor
     with translated("looking up the brokers' defaults"):

@@ -109,7 +109,7 @@ def class_archive(program: str, java: Java, jars: Path, *, write: bool = True) -
 
 
 def writes_archive(command: Sequence[str]) -> bool:
-    """Tell whether a JVM with this command writes such an archive when it ends, unless it is killed."""
+    """Return whether a JVM with this command writes such an archive when it ends, unless it is killed."""
     return any(option.startswith(_WRITES_AN_ARCHIVE) for option in command)
 
 
@@ -133,14 +133,14 @@ def _archive(folder: Path, program: str, made_of: Sequence[Path]) -> Path:
 
 
 def _is_written(archive: Path) -> bool:
-    """Tell whether a JVM has finished an archive: it writes the header last."""
+    """Return whether a JVM has finished an archive: it writes the header last."""
     with suppress(FileNotFoundError), archive.open("rb") as file:
         return any(file.read(4))
     return False
 
 
 def _claim(archive: Path) -> bool:
-    """Tell whether this JVM is to write the archive; else another one was, within the last minutes."""
+    """Return whether this JVM is to write the archive; else another one was, within the last minutes."""
     if time.time() - _changed(archive) > _WRITTEN_WITHIN_S:
         archive.unlink(missing_ok=True)
     try:

@@ -324,7 +324,7 @@ class _Reader:
         return definitions
 
     def _columns(self) -> Iterator[tuple[_TableName, list[ColumnDefinition]]]:
-        """Give columns by table; those of a table come together, or in some places that are no more than few.
+        """Yield columns by table; those of a table come together, or in a few places.
 
         A table dropped or created between the queries is left out, and comes with the next reading.
         """
@@ -372,7 +372,7 @@ class _Reader:
         )
 
     def _rows(self, sql: str, width: int) -> Iterator[Sequence[str]]:
-        """Give rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
+        """Yield rows of so many texts, "" for NULL; MySQL 8 has some of them as BLOB."""
         values: list[str] = []
         if self._only is not None:
             of_table = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -438,13 +438,13 @@ def _definition(
 
 
 def _charset_in(collation: str | None) -> str | None:
-    """Give the character set in front of a collation's name, such as that of utf8mb4_uca1400_ai_ci."""
+    """Return the character set in front of a collation's name, such as that of utf8mb4_uca1400_ai_ci."""
     charset = (collation or "").partition("_")[0]
     return None if charset in ("", "uca1400") else charset
 
 
 def _period(columns: list[ColumnDefinition]) -> list[ColumnDefinition]:
-    """Give the columns that MariaDB adds to a system-versioned table, after all others, and shows nowhere.
+    """Return the columns that MariaDB adds to a system-versioned table, after all others, and shows nowhere.
 
     The second is the last part of the primary key, where there is one.
     """

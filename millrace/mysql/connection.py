@@ -65,12 +65,12 @@ class Row(dict[str, Value]):
         raise ProtocolError(f"{self.where}: its answer has no column {name}")
 
     def text(self, name: str) -> str:
-        """Give a text, "" for NULL; MySQL 8 has some columns of information_schema as BLOB."""
+        """Return a text, "" for NULL; MySQL 8 has some columns of information_schema as BLOB."""
         value = self[name] or ""
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def number(self, name: str) -> int:
-        """Give an integer, 0 for NULL."""
+        """Return an integer, 0 for NULL."""
         text = self.text(name)
         try:
             return int(text or 0)
@@ -208,7 +208,7 @@ class MysqlConnection:
         binary: bool = False,
         take: TakePackets | None = None,
     ) -> Generator[tuple[Any, ...], None, None]:
-        """Give the names of the columns, if it has any, and then the rows."""
+        """Yield the names of the columns, if it has any, and then the rows."""
         client = self._client
         until = None if total_s is None else time.monotonic() + total_s
         before = client.silence_s, client.largest_packet

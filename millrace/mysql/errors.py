@@ -226,7 +226,7 @@ _NOT_ALLOWED_ONCE_IN = (1044, 1045)
 
 
 def is_denied(code: int, doing: str) -> bool:
-    """Tell whether an error of the server's says that our account lacks a privilege."""
+    """Return whether an error of the server's says that our account lacks a privilege."""
     return code in (*_NOT_ON_TABLES, _NOT_ALLOWED) or (doing != CONNECT and code in _NOT_ALLOWED_ONCE_IN)
 
 

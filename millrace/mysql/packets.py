@@ -60,7 +60,7 @@ _TakeEvents = Callable[[bytearray, int, int, int, type[EventPiece], list[EventPi
 
 
 def _kernel() -> _TakeEvents | None:
-    """Give what takes ordinary packets; None where the kernel is not there."""
+    """Return what takes ordinary packets; None where the kernel is not there."""
     if not kernel.has("packets"):
         return None
     from millrace.kernel.packets import take_events  # noqa: PLC0415 - only where it is built
@@ -204,7 +204,7 @@ class EventSplitter:
         return True
 
     def _semi_sync_flag(self, start: int) -> bool:
-        """Tell whether the event in the packet at ``start`` wants an acknowledgement."""
+        """Return whether the event in the packet at ``start`` wants an acknowledgement."""
         mark, flag = self._buffer[start + 5], self._buffer[start + 6]
         if mark != _SEMI_SYNC:
             raise ProtocolError(f"a packet to a semi-synchronous replica has {mark:#04x} where 0xef must be")

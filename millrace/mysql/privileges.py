@@ -41,7 +41,7 @@ def privileges(connection: MysqlConnection) -> Privileges:
 
 
 def sees_all_tables(connection: MysqlConnection) -> bool:
-    """Tell whether information_schema lists all databases and tables in this session, for certain.
+    """Return whether information_schema lists all databases and tables in this session, for certain.
 
     A session may have fewer privileges than SHOW GRANTS says: it keeps the global ones of its login.
     """

@@ -64,11 +64,11 @@ class _Server:
         self._status: Mapping[str, Row] = {row.text("Variable_name").lower(): row for row in rows}
 
     def name(self, name: str) -> str:
-        """Give the name of a variable."""
+        """Return the name of a variable."""
         return f"{self._prefix}_{name}"
 
     def one_of(self, *names: str) -> tuple[str, str | None]:
-        """Give the first of several variables that there is, and its value."""
+        """Return the first of several variables that there is, and its value."""
         for name in names:
             value = self._connection.variable(self.name(name))
             if value is not None:
@@ -76,12 +76,12 @@ class _Server:
         return self.name(names[0]), None
 
     def number_of(self, *names: str) -> tuple[str, int | None]:
-        """Give the first of several variables that are numbers."""
+        """Return the first of several variables that are numbers."""
         name, value = self.one_of(*names)
         return name, None if value is None else self._connection.number(name)
 
     def number(self, name: str) -> int:
-        """Give a number of the status, 0 where there is none."""
+        """Return a number of the status, 0 where there is none."""
         row = self._status.get(self.name(name))
         return 0 if row is None else row.number("Value")
 
@@ -91,7 +91,7 @@ class _Server:
         return self.number("clients") + self._expected
 
     def status(self, name: str) -> str:
-        """Give a text of the status."""
+        """Return a text of the status."""
         row = self._status.get(self.name(name))
         return "" if row is None else row.text("Value")
 
@@ -191,7 +191,7 @@ def _state(server: _Server) -> Iterator[Outcome]:
 
 
 def _prefix(connection: MysqlConnection) -> str | None:
-    """Give what the names of the server's variables begin with; None where it cannot wait."""
+    """Return what the names of the server's variables begin with; None where it cannot wait."""
     for prefix in ("rpl_semi_sync_source", "rpl_semi_sync_master"):
         if connection.variable(f"{prefix}_enabled") is not None:
             return prefix

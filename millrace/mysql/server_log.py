@@ -39,7 +39,7 @@ class _Settings(EnvironmentSettings):
 
 
 def is_server(name: str) -> bool:
-    """Tell whether an argument is the address of a server."""
+    """Return whether an argument is the address of a server."""
     return urlsplit(name).scheme in SCHEMES and "//" in name
 
 
@@ -119,7 +119,7 @@ class ServerLog:
         return logs
 
     def after_gtids(self, gtids: str) -> Iterator[PlacedPiece]:
-        """Give the pieces of all transactions but those in a GTID set; raises SourceError."""
+        """Yield the pieces of all transactions but those in a GTID set; raises SourceError."""
         place: tuple[str, int] | None = None
         try:
             for placed in self._connected_after(gtids):
@@ -147,7 +147,7 @@ class ServerLog:
                 yield placed if placed.position != ALTERED else placed._replace(position=FIRST_POSITION)
 
     def pieces(self, file: str, position: int = FIRST_POSITION) -> Iterator[PlacedPiece]:
-        """Give the pieces from an event on; raises SourceError. The first of an event may come again."""
+        """Yield the pieces from an event on; raises SourceError. The first of an event may come again."""
         attempts = 0
         while True:
             try:
@@ -177,7 +177,7 @@ class ServerLog:
 
 
 def _place_after(placed: PlacedPiece) -> tuple[str, int]:
-    """Give the place to continue at: after an event that is complete, else at its beginning."""
+    """Return the place to continue at: after an event that is complete, else at its beginning."""
     file, position, piece = placed
     return file, position + piece.event_size if piece.last else position
 
@@ -227,7 +227,7 @@ def whole_events(
 def follow_changes(
     url: str, *, after_gtids: str | None = None, follow: bool = True, reader: ChangeReader | None = None
 ) -> Iterator[ChangeEvent]:
-    """Give the changes of rows in the log of the server at ``mysql://user:password@host:port/LOGFILE``.
+    """Yield the changes of rows in the log of the server at ``mysql://user:password@host:port/LOGFILE``.
 
     Without a log file they begin with the first that the server has; with ``after_gtids``, after these
     transactions. With ``follow`` what the server writes next is waited for, over lost connections too;

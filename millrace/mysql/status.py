@@ -89,7 +89,7 @@ def first_with_gtids(connection: MysqlConnection, logs: Sequence[LogFile]) -> in
 
 
 def _begins_anonymous(connection: MysqlConnection, log_file: str) -> bool:
-    """Tell whether the first transaction of a file has no GTID."""
+    """Return whether the first transaction of a file has no GTID."""
     rows = connection.query(
         f"SHOW BINLOG EVENTS IN %s LIMIT {_EVENTS_BEFORE_THE_FIRST + 1}",
         [log_file],

@@ -177,7 +177,7 @@ class BoundTable:
         return images.count(event.rows)
 
     def compiled(self) -> "TableWriter":
-        """Give this table as the kernel for transactions takes it."""
+        """Return this table as the kernel for transactions takes it."""
         if self._compiled is None:
             self._compiled = table_writer(
                 self.encoder,
@@ -334,7 +334,7 @@ class Binder:
         return not isinstance(definition, TableDefinition) or definition.transactional is not False
 
     def exists(self, database: str, table: str, place: SourcePosition) -> bool:
-        """Tell whether a table is known to exist at ``place``."""
+        """Return whether a table is known to exist at ``place``."""
         self._look()
         found = self._catalog.find(database, table, place)
         return found is not None and found.definition is not MISSING
@@ -391,7 +391,7 @@ class Binder:
             self._catalog.add(entry)
 
     def _find(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> Found | None:
-        """Give the definition that holds; with later ones, the first from there on that agrees."""
+        """Return the definition that holds; with later ones, the first from there on that agrees."""
         if not self._trust_later:
             return self._catalog.find(table_map.database, table_map.table, place)
         candidates = self._catalog.since(table_map.database, table_map.table, place, unaltered=True)
@@ -422,7 +422,7 @@ class Binder:
             self._bind_all(wanted, looked_up)
 
     def lacks(self, seen: Iterable[Seen]) -> bool:
-        """Tell whether :meth:`prepare` has something to bind."""
+        """Return whether :meth:`prepare` has something to bind."""
         return any(self._lacking(seen))
 
     def _lacking(self, seen: Iterable[Seen]) -> Iterator[tuple[Content, Seen]]:
@@ -451,7 +451,7 @@ class Binder:
         return bound, not any(found.later for found in since)
 
     def _tells_all(self, bound: BoundTable) -> bool:
-        """Tell whether a table map says all of its columns that is needed."""
+        """Return whether a table map says all of its columns that is needed."""
         return bound.table.schema_source == "table_map" and not self._avro.only_in_history
 
     def bind(self, table_map: TableMapEvent, place: SourcePosition, version: str | None) -> BoundTable:
@@ -526,7 +526,7 @@ class Binder:
         resolved: Mapping[Content, _Resolved],
         ids: Mapping[Content, tuple[_Key | BinlogError | None, int | BinlogError]],
     ) -> dict[Content, _Resolved]:
-        """Give tables whose schema is refused as incompatible the next version of their topic."""
+        """Return tables whose schema is refused as incompatible the next version of their topic."""
         again: dict[Content, _Resolved] = {}
         for content, one in resolved.items():
             topic = self._topics.version(first_version(one.topic), version_number(one.topic) + 1)
@@ -811,7 +811,7 @@ class Binder:
         return known.partitions
 
     def truncation(self, database: str, table: str, place: EventMetadata) -> tuple[str, bytes] | None:
-        """Give topic and record of a TRUNCATE; None for a table of which there are no rows.
+        """Return topic and record of a TRUNCATE; None for a table of which there are no rows.
 
         It is written with the schema of the last row, which may be that of another version.
         """
@@ -830,16 +830,16 @@ class Binder:
         return topic, truncation(wire_prefix(known.value_schema), begin, (database, table), place)
 
     def topic_id(self, topic: str) -> str | None:
-        """Give the id of a table's topic; None where it is noted for none."""
+        """Return the id of a table's topic; None where it is noted for none."""
         known = self._known.get(topic)
         return None if known is None else known.id
 
     def written(self, output: Output) -> Output:
-        """Give what is sent in place of ``output``: rows in their format."""
+        """Return what is sent in place of ``output``: rows in their format."""
         return output if self.json_format is None else self.json_format.written(output)
 
     def note(self, bound: BoundTable) -> TableTopic | None:
-        """Give what is to be noted of a table's topic with its next rows; None where it is noted already."""
+        """Return what to note of a table's topic with its next rows; None where it is noted already."""
         if self._known.get(bound.topic) == bound.known:
             return None
         self._known[bound.topic] = bound.known
@@ -847,7 +847,7 @@ class Binder:
 
 
 def _tombstones(when: str, info: TableTopicInfo, table: ResolvedTable) -> bool:
-    """Tell whether a deletion is followed by a tombstone, which needs a key."""
+    """Return whether a deletion is followed by a tombstone, which needs a key."""
     return bool(table.key_columns) and (when == "always" or (when == "auto" and info.compacted))
 
 
@@ -889,7 +889,7 @@ def _content(table_map: TableMapEvent, version: str | None) -> Content:
 
 @cache
 def _envelope_fingerprint() -> str:
-    """Give that of an envelope without columns: beside a row's it stands for the whole, which is long."""
+    """Return that of an envelope without columns: beside a row's it stands for the whole, which is long."""
     return _fingerprint(TableSchemas(None, {"namespace": "", "fields": []}).envelope)
 
 

@@ -255,7 +255,7 @@ class Catalog:
         ]
 
     def _is_unaltered(self, first: _Version, place: SourcePosition, version: _Version) -> bool:
-        """Tell whether a later version may hold at ``place``, too; ``first`` is the first after the gap."""
+        """Return whether a later version may hold at ``place``, too; ``first`` is the first after the gap."""
         if version.origin == "history":
             return False
         if _holds_before(version, place, first=version is first):
@@ -263,7 +263,7 @@ class Catalog:
         return version.altered in (None, version.place) and version.place.order() <= self._reached
 
     def last_gap(self, place: SourcePosition) -> SourcePosition | None:
-        """Give the last place up to ``place`` before which changes are missing."""
+        """Return the last place up to ``place`` before which changes are missing."""
         index = self._gaps_until(place)
         return self._gaps[index - 1] if index else None
 
@@ -271,7 +271,7 @@ class Catalog:
         return bisect_right(self._gaps, place.order(), key=SourcePosition.order)
 
     def _between_gaps(self, versions: Sequence[_Version], place: SourcePosition) -> range:
-        """Give the indexes of the versions that no gap separates from ``place``."""
+        """Return the indexes of the versions that no gap separates from ``place``."""
         index = self._gaps_until(place)
         start, stop = 0, len(versions)
         if index:
@@ -281,7 +281,7 @@ class Catalog:
         return range(start, stop)
 
     def _before(self, versions: list[_Version], between: range, place: SourcePosition) -> Found | None:
-        """Give what holds before the first of the versions between two gaps, if there are any."""
+        """Return what holds before the first of the versions between two gaps, if there are any."""
         if _is_forgotten(versions, between.start):
             return Found(_FORGOTTEN, later=False, origin="history")
         gap, here = self.last_gap(place), versions[between.start : between.stop]
@@ -295,7 +295,7 @@ class Catalog:
         return None if gap is None else Found(_not_known_after(gap), later=False)
 
     def is_missing(self, database: str, table: str, place: SourcePosition) -> bool:
-        """Tell whether a table of which nothing is known did not exist just before a statement at ``place``.
+        """Return whether an unknown table did not exist just before a statement at ``place``.
 
         Of a database, that of a table with an empty name.
         """
@@ -316,18 +316,18 @@ class Catalog:
         return self._last(database, table, place) is None
 
     def _last(self, database: str, table: str, place: SourcePosition) -> _Version | None:
-        """Give what was known last of a table since the gap before a statement at ``place``."""
+        """Return what was known last of a table since the gap before a statement at ``place``."""
         versions = self._versions.get(self._key(database, table), [])
         index = bisect_right(versions, (place.order(), False), key=_order)
         return versions[index - 1] if index > self._between_gaps(versions, place).start else None
 
     def last_definition(self, database: str, table: str, place: SourcePosition) -> TableDefinition | None:
-        """Give the last definition that a table of this name had before a statement at ``place``."""
+        """Return the last definition that a table of this name had before a statement at ``place``."""
         versions = self._versions.get(self._key(database, table), [])
         return _last_definition(versions, bisect_right(versions, (place.order(), False), key=_order))
 
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
-        """Give the tables that a database has at ``place``, as far as is known."""
+        """Yield the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):
             if name == database and table:
                 found = self.find(name, table, place, before=True)
@@ -343,7 +343,7 @@ class _Known:
         self._trusts_readings = trusts_readings
 
     def state(self, database: str, table: str) -> State | None:
-        """Give what is known of a table; what was read later does not count.
+        """Return what is known of a table; what was read later does not count.
 
         After a gap it only tells that there may have been such a table.
         """
@@ -356,21 +356,21 @@ class _Known:
         return None if gap is None else _not_known_after(gap)
 
     def later(self, database: str, table: str) -> State | None:
-        """Give what was read later of a table that was never heard of."""
+        """Return what was read later of a table that was never heard of."""
         found = self._catalog.find(database, table, self._place, before=True)
         return None if found is None else found.definition
 
     def was_read(self, database: str, table: str) -> bool:
-        """Tell whether what is known of a table was read after the last statement that changed it."""
+        """Return whether what is known of a table was read after the last statement that changed it."""
         found = self._catalog.find(database, table, self._place, before=True)
         return found is not None and found.origin == "catalog"
 
     def last(self, database: str, table: str) -> TableDefinition | None:
-        """Give the last definition that a table of this name had."""
+        """Return the last definition that a table of this name had."""
         return self._catalog.last_definition(database, table, self._place)
 
     def tables(self, database: str) -> Iterator[str]:
-        """Give the tables of a database that are not missing."""
+        """Return the tables of a database that are not missing."""
         return self._catalog.tables(database, self._place)
 
 
@@ -396,13 +396,13 @@ def _carry_names(versions: list[_Version], at: int) -> None:
 
 
 def _last_definition(versions: Sequence[_Version], stop: int) -> TableDefinition | None:
-    """Give the last definition among the first ``stop`` versions."""
+    """Return the last definition among the first ``stop`` versions."""
     states = (versions[index].state for index in reversed(range(stop)))
     return next((state for state in states if isinstance(state, TableDefinition)), None)
 
 
 def _names(state: State) -> Sequence[object]:
-    """Give what :func:`_carry_names` changes."""
+    """Return what :func:`_carry_names` changes."""
     return (
         ([column.former for column in state.columns], state.gone)
         if isinstance(state, TableDefinition)
@@ -411,7 +411,7 @@ def _names(state: State) -> Sequence[object]:
 
 
 def _is_forgotten(versions: list[_Version], at: int) -> bool:
-    """Tell whether a version that would stand there is older than those that are kept."""
+    """Return whether a version that would stand there is older than those that are kept."""
     return at == 1 and len(versions) > 1 and versions[0].state is _FORGOTTEN
 
 
@@ -434,7 +434,7 @@ def _is_reading(version: _Version) -> bool:
 
 
 def _holds_before(reading: _Version, place: SourcePosition, *, first: bool) -> bool:
-    """Tell whether a table was at an earlier place what was read of it.
+    """Return whether a table was at an earlier place what was read of it.
 
     The first reading that names no statement is of a reader that has looked from where it began on.
     """

@@ -110,7 +110,7 @@ def locate_in_pieces(
 
 
 def _images(columns: Sequence[Column], event: RowsEvent) -> list[tuple[int, int, list[tuple[int, int, int]]]]:
-    """Give side, bytes of the bitmap of NULLs and present columns of each image.
+    """Return side, bytes of the bitmap of NULLs and present columns of each image.
 
     A column is its ordinal, and the bytes of its length, or else of its value.
     """
@@ -140,7 +140,7 @@ class _Window:
         self._at = 0
 
     def more(self) -> bool:
-        """Tell whether there is anything left."""
+        """Return whether there is anything left."""
         while self._at == len(self._piece):
             piece = next(self._pieces, None)
             if piece is None:
@@ -149,7 +149,7 @@ class _Window:
         return True
 
     def take(self, size: int) -> bytes:
-        """Give the next bytes."""
+        """Return the next bytes."""
         taken = self._piece[self._at : self._at + size]
         self._at += len(taken)
         while len(taken) < size and self.more():

@@ -49,7 +49,7 @@ class DefiningStatements:
         self._server_version: str | None = None
 
     def come_to(self, place: SourcePosition | None) -> list[SchemaVersion]:
-        """Give the stored versions that are used, of before ``place``, or all that are left."""
+        """Return the stored versions that are used, of before ``place``, or all that are left."""
         used = []
         while self._coming and (place is None or self._coming[0].place.order() < place.order()):
             version = self._coming.popleft()
@@ -59,11 +59,11 @@ class DefiningStatements:
         return used
 
     def gap(self, place: SourcePosition) -> list[SchemaVersion]:
-        """Give what is used of before a gap, and the note of it."""
+        """Return what is used of before a gap, and the note of it."""
         return [*self.come_to(place), self._catalog.gap(place)]
 
     def take(self, record: EventRecord, large: LargeEvent | None = None) -> list[SchemaVersion]:
-        """Give what is used of before an event, and the versions to which it leads.
+        """Return what is used of before an event, and the versions to which it leads.
 
         One that is a dead letter leads to none.
         """

@@ -152,7 +152,7 @@ class EventReader:
         return None if isinstance(taken, Marker) else taken
 
     def held(self, events: list[Incoming | Unreadable]) -> Iterator[EventBatch]:
-        """Give events that are held, and let go of them, so that what they decode to is not held for all."""
+        """Yield events that are held, and let go of them, so that what they decode to is not held for all."""
         while events:
             part: list[Incoming | Unreadable | None] = [*events[:_HELD_BATCH]]
             del events[:_HELD_BATCH]
@@ -199,7 +199,7 @@ class EventReader:
             joiner.reset()
 
     def _large(self, value: LargeValue, key: bytes, timestamp_ms: int) -> Incoming:
-        """Give an event whose record is too large to be held."""
+        """Return an event whose record is too large to be held."""
         begun = self._deserialize.beginning(value.head)
         if begun is not None:
             record, start, size = begun
@@ -218,7 +218,7 @@ def _let_go(events: list[Incoming | Unreadable | None], index: int) -> Incoming 
 
 
 def _record_of(one: Incoming | Unreadable | None) -> Record | None:
-    """Give the record of an event; None where there is none, or several."""
+    """Return the record of an event; None where there is none, or several."""
     if not isinstance(one, Incoming) or one.large is not None or one.next_offset != one.offset + 1:
         return None
     return Record(one.offset, one.timestamp_ms, one.key, one.value)

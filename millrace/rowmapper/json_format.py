@@ -208,7 +208,7 @@ class JsonFormat:
         return len(self.record(data))
 
     def limits(self, record_limit: int, key_id: int | None, value_id: int) -> tuple[int, int]:
-        """Give the largest value that is taken, and the size in Avro up to which none is larger than that.
+        """Return the largest value that is taken, and the size in Avro up to which none is larger than that.
 
         ``record_limit`` is for values with an ordinary key; a schema in the key takes of that.
         """
@@ -218,7 +218,7 @@ class JsonFormat:
         return limit, max(0, limit - beside) // _GROWTH
 
     def written(self, output: Output) -> Output:
-        """Give the records to send for ``output``: those of row topics in this format."""
+        """Return the records to send for ``output``: those of row topics in this format."""
         made = Output()
         for (topic, partition), records in output.groups.items():
             if is_of_rows(topic):

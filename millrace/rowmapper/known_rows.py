@@ -71,10 +71,10 @@ class RowStore(Protocol):
     """Rows that were committed."""
 
     def names(self) -> Collection[Name]:
-        """Give the tables of which there are rows."""
+        """Return the tables of which there are rows."""
 
     def get(self, name: Name, key: bytes) -> bytes | None:
-        """Give a row; None where none is known."""
+        """Return a row; None where none is known."""
 
     def apply(
         self, forgotten: Iterable[Name], rows: Mapping[Name, Mapping[bytes, bytes | None]], state: bytes
@@ -123,7 +123,7 @@ class RowLayout:
         return cls(name, columns, [ordinal for _, ordinal in key], frozenset(c.ordinal for c in generated))
 
     def ordinals(self, bitmap: bytes) -> tuple[int, ...]:
-        """Give the columns of images with a bitmap."""
+        """Return the columns of images with a bitmap."""
         found = self._bitmaps.get(bitmap)
         if found is None:
             if len(self._bitmaps) >= _BITMAPS:
@@ -159,11 +159,11 @@ class RowLayout:
             yield image
 
     def is_whole(self, image: Image) -> bool:
-        """Tell whether an image lacks generated columns alone."""
+        """Return whether an image lacks generated columns alone."""
         return all(piece is not ABSENT or ordinal in self.generated for ordinal, piece in enumerate(image))
 
     def diffs(self, data: bytes, position: int) -> tuple[list[int], int]:
-        """Give the JSON columns of which a partial image has diffs alone, and where it starts."""
+        """Return the JSON columns of which a partial image has diffs alone, and where it starts."""
         options = data[position : position + 1]
         position += 1
         if options == b"\0":
@@ -175,7 +175,7 @@ class RowLayout:
         return [ordinal for index, ordinal in enumerate(self._json) if bits >> index & 1], position + size
 
     def join(self, image: Image) -> tuple[bytes, bytes]:
-        """Give the bitmap of the columns of an image, and its bytes."""
+        """Return the bitmap of the columns of an image, and its bytes."""
         present = nulls = count = 0
         pieces = []
         for ordinal, piece in enumerate(image):
@@ -191,7 +191,7 @@ class RowLayout:
         return bitmap, nulls.to_bytes((count + 7) // 8, "little") + b"".join(pieces)  # type: ignore[arg-type]  # none is ABSENT
 
     def key_of(self, image: Image) -> bytes | None:
-        """Give what tells a row from the others; None where an image lacks a part of it."""
+        """Return what tells a row from the others; None where an image lacks a part of it."""
         parts = []
         for ordinal in self.key:
             piece = image[ordinal]
@@ -213,7 +213,7 @@ class RowLayout:
         return self.cut(self.ordinals(value[_FINGERPRINT:start]), value, start)[0]
 
     def contradict(self, known: Image, image: Image) -> bool:
-        """Tell whether an image has another value than is known; one JSON document has several forms."""
+        """Return whether an image has another value than is known; one JSON document has several forms."""
         return any(
             mine is not ABSENT and theirs is not ABSENT and mine != theirs and ordinal not in self._json
             for ordinal, (mine, theirs) in enumerate(zip(known, image, strict=True))
@@ -221,7 +221,7 @@ class RowLayout:
 
 
 def _may_be_period(column: Column) -> bool:
-    """Tell whether a column, generated and stored, may be ROW START or ROW END."""
+    """Return whether a column, generated and stored, may be ROW START or ROW END."""
     return column.type in (ColumnType.TIMESTAMP2, ColumnType.LONGLONG)
 
 
@@ -280,7 +280,7 @@ class KnownRows:
         self._state = b""
 
     def concerns(self, database: str, table: str) -> bool:
-        """Tell whether rows of a table are to be completed."""
+        """Return whether rows of a table are to be completed."""
         name = database, table
         chosen = self._chosen.get(name)
         if chosen is None:
@@ -360,7 +360,7 @@ class KnownRows:
     # -- learning ---------------------------------------------------------------------------------------
 
     def stop_of(self, transaction: int, offset: int) -> int | None:
-        """Give the row of an event before which to stop; None for none of them."""
+        """Return the row of an event before which to stop; None for none of them."""
         if self.stop is None or self.stop[0] != transaction or offset < self.stop[1]:
             return None
         return self.stop[2] if offset == self.stop[1] else 0
@@ -492,7 +492,7 @@ class KnownRows:
         self._open.put(name, key, value)
 
     def find(self, layout: RowLayout, key: bytes) -> Image | None:
-        """Give what is known of a row; None if nothing is."""
+        """Return what is known of a row; None if nothing is."""
         value = self._look_up(layout.name, key)
         return None if value is None else layout.restored(value)
 
@@ -556,12 +556,12 @@ class _Rows:
 
 
 def _over(image: Image, newer: Image) -> Image:
-    """Give an image updated by a newer one."""
+    """Return an image updated by a newer one."""
     return [mine if theirs is ABSENT else theirs for mine, theirs in zip(image, newer, strict=True)]
 
 
 def _without(image: Image, ordinals: Iterable[int]) -> Image:
-    """Give an image without some columns."""
+    """Return an image without some columns."""
     left = list(image)
     for ordinal in ordinals:
         left[ordinal] = ABSENT
@@ -569,7 +569,7 @@ def _without(image: Image, ordinals: Iterable[int]) -> Image:
 
 
 def _same(image: Image | None, completed: Image | None) -> bool:
-    """Tell whether nothing was filled in."""
+    """Return whether nothing was filled in."""
     if image is None or completed is None or image is completed:
         return True
     return not any(was is ABSENT is not now for was, now in zip(image, completed, strict=True))
@@ -602,6 +602,6 @@ class _Runs:
         self._rows = []
 
     def found(self) -> list[Run]:
-        """Give all runs."""
+        """Return all runs."""
         self._end()
         return self._found

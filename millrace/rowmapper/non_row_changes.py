@@ -65,7 +65,7 @@ class NonRowChanges:
             self.counts[key] = self.counts.get(key, 0) + 1
 
     def is_temporary(self, session: Session, name: Name) -> bool:
-        """Tell whether a name stands for a temporary table of a session, as far as the log told."""
+        """Return whether a name stands for a temporary table of a session, as far as the log told."""
         return TemporaryTable(*session, *name) in self._temporary
 
     def follow(self, statement: Statement, session: Session, database: str) -> None:

@@ -23,7 +23,7 @@ def partition_of(key: bytes | None, partitions: int) -> int:
 
 
 def partitions_of(keys: Iterable[bytes | None], partitions: int) -> Iterator[int]:
-    """Give the partition of each key, as :func:`partition_of` does."""
+    """Yield the partition of each key, as :func:`partition_of` does."""
     of = _hash()
     for key in keys:
         yield 0 if key is None else (of(without_prefix(key)) & 0x7FFFFFFF) % partitions

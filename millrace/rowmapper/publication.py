@@ -149,7 +149,7 @@ class Publisher:
     new_block: "Callable[[], RecordBlock] | None" = None
 
     def compiled(self, read: Callable[[bytes], Event]) -> "TransactionWriter | None":
-        """Give the kernel's publisher of ordinary transactions; None if there is none."""
+        """Return the kernel's publisher of ordinary transactions; None if there is none."""
         return transaction_writer(
             self.topics.transactions,
             *self.serialize_transaction.beginnings,
@@ -330,7 +330,7 @@ class Publication:
     # -- how far it has come --------------------------------------------------------------------------
 
     def _is_done(self, offset: int) -> bool:
-        """Tell whether all that is made of an event is published."""
+        """Return whether all that is made of an event is published."""
         return offset < self._done.offset
 
     def _done_of(self, incoming: Incoming | Unreadable) -> "_Coordinate":
@@ -407,7 +407,7 @@ class Publication:
         return at >= 0 and offset < self._undone[at].end
 
     def _is_undone_of(self, incoming: Incoming, table_map: TableMapEvent) -> bool:
-        """Tell whether rows of a table are undone."""
+        """Return whether rows of a table are undone."""
         return (
             bool(self._undone)
             and self._is_undone(incoming.offset)
@@ -488,7 +488,7 @@ class Publication:
         return self._dead_letter(incoming, reason, f"{database}.{table}", self._with_rows(incoming, context))
 
     def _selects(self, incoming: Incoming, table_map: TableMapEvent, event: RowsEvent) -> bool:
-        """Tell whether rows of an event are published."""
+        """Return whether rows of an event are published."""
         return self._publisher.binder.selection.publishes(
             table_map.database, table_map.table, event.operation, incoming.event.server_id
         )
@@ -571,7 +571,7 @@ class Publication:
 
     @staticmethod
     def _is_much(bound: BoundTable, event: RowsEvent) -> bool:
-        """Tell whether rows are mapped batch by batch; partial JSON cannot be."""
+        """Return whether rows are mapped batch by batch; partial JSON cannot be."""
         if isinstance(event, PartialUpdateRowsEvent):
             return False
         size = len(event.rows)
@@ -720,7 +720,7 @@ class Publication:
         )
 
     def _tells_all(self, event: RowsEvent, layout: RowLayout) -> bool:
-        """Tell whether an update has changed nothing but what its images after it have."""
+        """Return whether an update has changed nothing but what its images after it have."""
         server = Server.parse(self._transaction.server_version)
         if event.operation is not RowsOperation.UPDATE or (not server.mariadb and server.version >= (8,)):
             return True
@@ -994,7 +994,7 @@ class Publication:
         statement: Statement,
         event: QueryEvent | QueryCompressedEvent | ExecuteLoadQueryEvent,
     ) -> bool:
-        """Tell whether all tables that a statement names are temporary ones of its session."""
+        """Return whether all tables that a statement names are temporary ones of its session."""
         if statement.temporary or (statement.verb == "CREATE" and statement.object_type == "TABLE"):
             return statement.temporary
         renamed = {new for _, new in statement.renames}
@@ -1012,7 +1012,7 @@ class Publication:
         *,
         guess: bool,
     ) -> bool:
-        """Tell whether a table is a temporary one; with ``guess`` by its name where the log did not tell."""
+        """Return whether a table is temporary; with ``guess`` by its name where the log did not tell."""
         at = incoming.event
         if not at.header.flags & HeaderFlag.THREAD_SPECIFIC_F:
             return False

@@ -111,7 +111,7 @@ class Selection:
         return self._tables.may_select(database)
 
     def keyed(self, table: ResolvedTable) -> ResolvedTable:
-        """Give a table with the key that its records have; raises UnsupportedError for no such column."""
+        """Return a table with the key that its records have; raises UnsupportedError for no such column."""
         name = f"{table.database}.{table.table}"
         for pattern, columns in self._keys.items():
             if wild(pattern, name):
@@ -123,12 +123,12 @@ class Selection:
         return table
 
     def named(self, table: ResolvedTable) -> ResolvedTable:
-        """Give a table with the name that its database has in row topics."""
+        """Return a table with the name that its database has in row topics."""
         database = self._tables.database(table.database)
         return table if database == table.database else replace(table, database=database)
 
     def ignored_operations(self, database: str, table: str) -> str:
-        """Give the letters of the operations of a table that are not published."""
+        """Return the letters of the operations of a table that are not published."""
         name = f"{database}.{table}"
         return "".join(letters for pattern, letters in self._operations.items() if wild(pattern, name))
 
@@ -152,7 +152,7 @@ class Selection:
     # -- for those who compare tables with their topics -----------------------------------------------
 
     def topic_of(self, database: str, table: str) -> tuple[str, str]:
-        """Give database and table after which the topic of a table is named."""
+        """Return database and table after which the topic of a table is named."""
         return self._named(f"{database}.{table}") or (self._tables.database(database), table)
 
     def is_whole(self, database: str, table: str) -> bool:
@@ -160,7 +160,7 @@ class Selection:
         return self.selects_server is None and not self.ignored_operations(database, table)
 
     def hidden(self, database: str, table: str, columns: Sequence[str]) -> list[str]:
-        """Give the columns that a table's topic does not have as they are."""
+        """Return the columns that a table's topic does not have as they are."""
         return [name for name in columns if self._columns.find(database, table, name) is not None]
 
     def filters(self, database: str, table: str) -> bool:
@@ -170,7 +170,7 @@ class Selection:
     def condition(
         self, database: str, table: str, kinds: Mapping[str, ColumnKind]
     ) -> Callable[[Mapping[str, str | bytes | None]], bool] | None:
-        """Give what selects the rows of a table by the values that the server prints."""
+        """Return what selects the rows of a table by the values that the server prints."""
         try:
             bound = [condition.bind(kinds) for condition in self._rows.of(database, table)]
         except ConditionError as error:
@@ -182,7 +182,7 @@ class Selection:
     # -- for binding ----------------------------------------------------------------------------------
 
     def filter(self, table: ResolvedTable) -> RowFilter | None:
-        """Give what chooses among the rows of a table; raises UnsupportedError where it does not fit it."""
+        """Return what chooses among the rows of a table; raises UnsupportedError where it does not fit it."""
         conditions = self._rows.of(table.database, table.table)
         if not conditions:
             return None
@@ -194,7 +194,7 @@ class Selection:
             raise UnsupportedError(f"MILLRACE_ROWS_FILTER does not fit {name}: {error}") from error
 
     def columns(self, table: ResolvedTable) -> dict[int, ColumnValues]:
-        """Give what is written of the columns that have a rule, by ordinal.
+        """Return what is written of the columns that have a rule, by ordinal.
 
         Raises UnsupportedError if a rule cannot be applied, so that nothing of the table is published.
         """
@@ -220,7 +220,7 @@ class Selection:
     def without_rules(
         self, table: ResolvedTable, former: Mapping[int, Sequence[Column]]
     ) -> dict[int, list[Column]]:
-        """Give the former columns of which no rule changed the values, nor changes those of now."""
+        """Return the former columns of which no rule changed the values, nor changes those of now."""
 
         def has_rule(name: str | None) -> bool:
             return self._columns.find(table.database, table.table, str(name)) is not None

@@ -26,7 +26,7 @@ DEFINING: Final = {"CREATE", "ALTER", "RENAME", "DROP"}
 def defining_statement(
     event: StatementEvent, server_version: str | None, large: LargeEvent | None, flags: int = 0
 ) -> tuple[str, Session, bool]:
-    """Give the text of a statement, one of :data:`DEFINING`, its session, and whether the text is whole.
+    """Return the text of a statement, one of :data:`DEFINING`, its session, and whether the text is whole.
 
     ``large`` has the statement where the event has only its beginning; ``flags`` are those of its header.
     Raises BinlogError where it cannot be unpacked.
@@ -45,7 +45,7 @@ def defining_statement(
 
 
 def is_on_temporary_table(statement: Statement, flags: int) -> bool:
-    """Tell whether DDL changes a temporary table: by its text, or by the ``flags`` of its event.
+    """Return whether DDL changes a temporary table: by its text, or by the ``flags`` of its event.
 
     In a session that has temporary tables, CREATE TABLE and DROP TABLE of permanent ones have the flag too.
     """
@@ -56,7 +56,7 @@ def is_on_temporary_table(statement: Statement, flags: int) -> bool:
 
 
 def session_of(event: StatementEvent, server_version: str | None) -> Session:
-    """Give the session of a statement."""
+    """Return the session of a statement."""
     variables, server = event.status_variables, Server.parse(server_version)
     if variables is None:
         return Session(event.database, server=server)
@@ -76,7 +76,7 @@ def session_of(event: StatementEvent, server_version: str | None) -> Session:
 
 
 def statement_text(event: StatementEvent, query: bytes) -> tuple[str, bool]:
-    """Give the text of a statement, ``query`` in bytes, and whether it is what the server has read."""
+    """Return the text of a statement, ``query`` in bytes, and whether it is what the server has read."""
     variables = event.status_variables
     client = None
     if variables is not None and variables.charset is not None:

@@ -75,22 +75,22 @@ class SnapshotPort(Protocol):
     """What merging asks of Kafka."""
 
     def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
-        """Give some records of the snapshot topic from an offset on; none where it has none by now.
+        """Return some records of the snapshot topic from an offset on; none where it has none by now.
 
         With ``wait``, none where it has none for a moment longer. Raises :class:`SnapshotLostError`.
         """
 
     def records(self, start: int) -> Iterator[Record]:
-        """Give the records of the snapshot topic from an offset to its end."""
+        """Return the records of the snapshot topic from an offset to its end."""
 
     def first_event(self, place: SourcePosition) -> tuple[int, SourcePosition | None]:
-        """Give offset and place of the first event at a place or after it; the end and None if none is."""
+        """Return offset and place of the first event at a place or after it; the end and None if none is."""
 
     def end_before(self, offset: int) -> SourcePosition | None:
-        """Give the end of the last event before an offset of the events topic."""
+        """Return the end of the last event before an offset of the events topic."""
 
     def quiet_end(self, offset: int) -> SourcePosition | None:
-        """Give the place to which the reader has come, if all of it is before an offset of the events topic.
+        """Return the place that the reader has reached, if all of it is before an offset of the events topic.
 
         None as well where that was asked a moment ago.
         """
@@ -287,7 +287,7 @@ class SnapshotMerger:
             yield
 
     def _further(self, place: SourcePosition | None) -> SourcePosition | None:
-        """Give a place, or that of a quiet log where the stream has come further than to the place."""
+        """Return a place, or that of a quiet log where the stream has come further than to the place."""
         quiet = self._quiet
         if place is None or quiet is None:
             return place or quiet
@@ -351,7 +351,7 @@ class SnapshotMerger:
     # -- when -----------------------------------------------------------------------------------------
 
     def _is_due(self, chunk: _Chunk, place: SourcePosition) -> bool:
-        """Tell whether the stream has reached a chunk's position, and all of its table has arrived."""
+        """Return whether the stream has reached a chunk's position, and all of its table has arrived."""
         if place.epoch == chunk.high.epoch:
             if place.order() < chunk.high.order():
                 return False
@@ -360,7 +360,7 @@ class SnapshotMerger:
         return chunk.content.keyed or self._is_whole(chunk)
 
     def _is_whole(self, chunk: _Chunk) -> bool:
-        """Tell whether all records of a table without a key are there, or others in their place."""
+        """Return whether all records of a table without a key are there, or others in their place."""
         if chunk.offset < self.merged.whole_until:
             return True
         content, joiner, part = chunk.content, ChunkJoiner(), chunk.content.part
@@ -523,7 +523,7 @@ class SnapshotMerger:
         return keys, self._find_changes(state, start, keys, rows)
 
     def _offset_of(self, low: SourcePosition) -> int:
-        """Give an offset before which all events are before a place."""
+        """Return an offset before which all events are before a place."""
         for place, offset in reversed(self._crumbs):
             if place.order() <= low.order():
                 return offset

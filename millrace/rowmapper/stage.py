@@ -117,7 +117,7 @@ class RowMapperStage:
         return 0 if self._publisher.known is None else self._publisher.known.completed
 
     def state(self) -> RowMapperState:
-        """Give the state after everything that was written up to the last yield."""
+        """Return the state after everything that was written up to the last yield."""
         return RowMapperState(
             input_offset=self._resume_at,
             progress=self._progress if self._publication is None else self._publication.progress,
@@ -172,7 +172,7 @@ class RowMapperStage:
             yield from self._snapshots.merge(self.state, self._stands_at, idle=idle)
 
     def _stands_at(self) -> SourcePosition | None:
-        """Give the end of the last event that was taken, as far as that is known."""
+        """Return the end of the last event that was taken, as far as that is known."""
         if self._last is not None:
             self._end, self._last = self._end_of(self._last) or self._end, None
         return self._end
@@ -234,7 +234,7 @@ class RowMapperStage:
     def _find_table(
         self, server_version: str | None, table_map: TableMapEvent, epoch: int, log_file: str, position: int
     ) -> "tuple[TableWriter | None, bool] | None":
-        """Give the kernel a table, or none where its rows are not published.
+        """Return the kernel a table, or none where its rows are not published.
 
         None alone is for what the reference must see to.
         """
@@ -252,7 +252,7 @@ class RowMapperStage:
     # -- the reference --------------------------------------------------------------------------------
 
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
-        """Give the table maps of transactions that are to be published."""
+        """Yield the table maps of transactions that are to be published."""
         selects_server = self._selection.selects_server
         for step in () if self._publisher.learn_only else steps:
             transaction = step.transaction
@@ -346,13 +346,13 @@ class RowMapperStage:
         yield from publication.run(batches, self._compiled_rows(transaction))
 
     def _compiled_rows(self, transaction: Transaction) -> CompiledRows | None:
-        """Give the kernel for the rows of a transaction."""
+        """Return the kernel for the rows of a transaction."""
         if self._compiled is None:
             return None
         return CompiledRows(self._compiled, partial(self._find_table, transaction.server_version))
 
     def _undone(self, transaction: Transaction) -> Sequence[OffsetRange]:
-        """Give the ranges of events whose rows are undone, of tables that a rollback undoes."""
+        """Return the ranges of events whose rows are undone, of tables that a rollback undoes."""
         if transaction.end is TransactionEnd.ROLLBACK:
             return [OffsetRange(transaction.start, transaction.stop)]
         if transaction.end in (TransactionEnd.XA_COMMIT, TransactionEnd.XA_ROLLBACK):

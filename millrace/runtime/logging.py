@@ -97,6 +97,6 @@ def _printable(_logger: object, _method: str, line: "EventDict") -> str:
 
 
 def get_logger(name: str) -> Logger:
-    """Give the logger of a module."""
+    """Return the logger of a module."""
     logger: Logger = structlog.get_logger(name)
     return logger

@@ -84,7 +84,7 @@ class ServiceMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give both as they are now."""
+        """Yield both as they are now."""
         yield InfoMetricFamily(
             "millrace_service", "The service, its source and its version, as labels.", self._labels
         )

@@ -382,7 +382,7 @@ class TopicsSettings(SettingsGroup):
         return self.table_partitions
 
     def named(self, name: str) -> tuple[str, str] | None:
-        """Give database and table after which the topic of ``database.table`` is named, if by a rule."""
+        """Return database and table after which the topic of ``database.table`` is named, if by a rule."""
         database, _, table = name.partition(".")
         for of_database, of_table, other in _name_rules(self.names):
             parts, more = of_database.split(database), of_table.split(table)

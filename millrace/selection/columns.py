@@ -57,7 +57,7 @@ class ColumnRules:
         return bool(self.drop or self.mask or self.hash or self.truncate)
 
     def patterns(self) -> list[str]:
-        """Give the patterns of all rules."""
+        """Return the patterns of all rules."""
         return [*self.drop, *self.mask, *self.hash, *self.truncate]
 
     def concern(self, database: str, table: str) -> bool:
@@ -71,7 +71,7 @@ class ColumnRules:
         return _first([pattern], f"{database}.{table}", column) is not None
 
     def find(self, database: str, table: str, column: str) -> ColumnRule | None:
-        """Give the rule for a column."""
+        """Return the rule for a column."""
         name = f"{database}.{table}"
         if _first(self.drop, name, column) is not None:
             return ColumnRule(ColumnAction.DROP)

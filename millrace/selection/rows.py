@@ -46,7 +46,7 @@ class ConditionError(ValueError):
 
 
 def kind_of(data_type: str) -> ColumnKind:
-    """Give the kind of a column by the name of its type in ``information_schema``."""
+    """Return the kind of a column by the name of its type in ``information_schema``."""
     try:
         codec = codec_of(column_of(ColumnDefinition(0, "", data_type, members=()), mariadb=False))
     except UnsupportedError:
@@ -193,7 +193,7 @@ class _Binding:
     # -- operands -------------------------------------------------------------------------------------
 
     def _column(self, node: "exp.Expression") -> tuple[str, ColumnKind | None] | None:
-        """Give name and kind of a column; None where it is something else."""
+        """Return name and kind of a column; None where it is something else."""
         if not isinstance(node, self._exp.Column):
             return None
         if node.args.get("table") is not None:
@@ -202,7 +202,7 @@ class _Binding:
         return name, self._kinds.get(name)
 
     def _literal(self, node: "exp.Expression") -> tuple[str, bool]:
-        """Give a literal, and whether it is a string."""
+        """Return a literal, and whether it is a string."""
         exp = self._exp
         if isinstance(node, exp.Literal):
             return node.name, node.is_string
@@ -344,7 +344,7 @@ class RowRules:
     conditions: tuple[tuple[str, Condition], ...] = ()
 
     def of(self, database: str, table: str) -> list[Condition]:
-        """Give the conditions of a table."""
+        """Return the conditions of a table."""
         name = f"{database}.{table}"
         return [condition for pattern, condition in self.conditions if wild(pattern, name)]
 

@@ -208,7 +208,7 @@ RowKeys = Annotated[str, _each(_is_key, "DATABASE.TABLE=COLUMN", "=")]
 
 
 def keys_of(value: str) -> dict[str, list[str]]:
-    """Give the names of the columns of keys by pattern of tables."""
+    """Return the names of the columns of keys by pattern of tables."""
     return {
         pattern: [name.strip() for name in names.split("+") if name.strip()]
         for pattern, names in _pairs(value).items()

@@ -73,7 +73,7 @@ class TableRules:
         return any(getattr(self, name) for name in self.__dataclass_fields__)
 
     def database(self, database: str) -> str:
-        """Give the name that a database has in row topics."""
+        """Return the name that a database has in row topics."""
         return self.rewrite_db.get(database, database)
 
     def selects(self, database: str, table: str) -> bool:

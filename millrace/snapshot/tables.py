@@ -84,7 +84,7 @@ class TableRows:
         self._selected: SelectedTable | None = None
 
     def look(self) -> SelectedTable:
-        """Give the table as it is defined now; raises :class:`TableGoneError` and :class:`KeyAlteredError`.
+        """Return the table as it is defined now; raises :class:`TableGoneError` and :class:`KeyAlteredError`.
 
         Within a transaction it stays as it is until the end of that: the first statement that names the
         table locks its definition.
@@ -203,7 +203,7 @@ class _Cutter:
         return taken, number
 
     def pieces(self, rows: Iterator[tuple[bytes | None, ...]]) -> Iterator[tuple[int, bytes]]:
-        """Give number of rows and images of each piece."""
+        """Yield number of rows and images of each piece."""
         row = None
         for row in rows:
             image = self._image(row)
@@ -227,7 +227,7 @@ class _Cutter:
 
 
 def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:
-    """Give the columns by which rows are known, in the order of the key."""
+    """Return the columns by which rows are known, in the order of the key."""
     columns = {folded(column.name): column for column in definition.columns}
     return [columns[folded(name)] for name in definition.key]
 
@@ -241,7 +241,7 @@ def key_of(definition: TableDefinition) -> str:
 
 
 def after_key(keys: Sequence[ColumnDefinition], after: Sequence[str]) -> list[str]:
-    """Give the conditions of rows after a key, of which ``after`` may name the first columns only."""
+    """Return the conditions of rows after a key, of which ``after`` may name the first columns only."""
     if not after:
         return []
     if len(after) < len(keys):
@@ -283,7 +283,7 @@ def split_key(
 
 
 def _order(key: ColumnDefinition) -> str:
-    """Give what a key's column is compared by."""
+    """Return what a key's column is compared by."""
     name = quoted_name(key.name)
     return f"CAST({name} AS UNSIGNED)" if SqlType.parse(key.column_type).name in ("enum", "set") else name
 

@@ -153,7 +153,7 @@ class Watermarks:
         )
 
     def high(self) -> LogPosition:
-        """Give the end of the log: what was seen until now is before it."""
+        """Return the end of the log: what was seen until now is before it."""
         found = log_status(self._connection)
         return LogPosition(found.log_file, found.position)
 
@@ -163,13 +163,13 @@ class Watermarks:
     # -- each method ----------------------------------------------------------------------------------
 
     def _mark(self) -> str:
-        """Give what changes whenever a transaction is committed."""
+        """Return what changes whenever a transaction is committed."""
         if self.method is Method.GTID:
             return self._executed()
         return str(self._log_status()) if self.method is Method.LOG_STATUS else ""
 
     def _low_before(self) -> tuple[int, LogPosition | None]:
-        """Give the epoch, and the low watermark of a SELECT that begins from now on."""
+        """Return the epoch, and the low watermark of a SELECT that begins from now on."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             states = self._states()
@@ -206,7 +206,7 @@ class Watermarks:
                 return None
 
     def _covered(self, place: LogPosition) -> LogPosition | None:
-        """Give a place, unless there are changes between it and what the reader read first."""
+        """Return a place, unless there are changes between it and what the reader read first."""
         return place if place.order() >= self._first.order() else None
 
     def _executed(self) -> str:

@@ -314,7 +314,7 @@ def _dead_letters(status: SourceStatus, outlines: Iterable[Outline]) -> None:
 
 
 def _pending(kafka: KafkaSettings, topic: str, offset: int) -> tuple[Message | None, Iterator[Message]]:
-    """Give the first record of a topic that a service at ``offset`` can read by now, and all of them."""
+    """Return the first record of a topic that a service at ``offset`` can read by now, and all of them."""
     messages = read_topic(kafka, topic, start=offset, undecided=False)
     first = next(messages, None)
     return first, messages if first is None else chain([first], messages)

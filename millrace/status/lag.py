@@ -63,7 +63,7 @@ def raw_step(message: Message) -> Step:
 
 
 def event_step(deserialize: EventDeserializer) -> Callable[[Message], Step]:
-    """Give what looks at a record of the events topic."""
+    """Return what looks at a record of the events topic."""
 
     def step(message: Message) -> Step:
         headers = dict(message.headers() or ())

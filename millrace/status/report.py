@@ -18,7 +18,7 @@ _COLUMNS: Final = ("bytes", "seconds", "transactions", "records")
 
 
 def as_dict(status: SourceStatus) -> dict[str, Any]:
-    """Give what JSON takes; None stands for what cannot be told."""
+    """Return what JSON takes; None stands for what cannot be told."""
     server = status.server
     return {
         "source": status.source,
@@ -66,7 +66,7 @@ def as_dict(status: SourceStatus) -> dict[str, Any]:
 
 
 def as_lines(status: SourceStatus) -> Iterator[str]:
-    """Give a paragraph: places, lags, and what is quarantined."""
+    """Yield a paragraph: places, lags, and what is quarantined."""
     other = f", from {status.origin}.raw" if status.origin != status.source else ""
     yield click.style(status.source, bold=True) + other
     server = status.server

@@ -29,7 +29,7 @@ _LARGEST: Final = "\U0010ffff"
 
 
 def keeps_values(before: ColumnDefinition, after: ColumnDefinition) -> bool:
-    """Tell whether nothing that concerns values differs."""
+    """Return whether nothing that concerns values differs."""
     return (before.column_type, before.charset, before.generated) == (
         after.column_type,
         after.charset,
@@ -38,7 +38,7 @@ def keeps_values(before: ColumnDefinition, after: ColumnDefinition) -> bool:
 
 
 def converted(before: ColumnDefinition, after: ColumnDefinition, value: Any, reason: str) -> Any:
-    """Give what a value is after its column was altered; :class:`Untold` where that is not certain."""
+    """Return what a value is after its column was altered; :class:`Untold` where that is not certain."""
     if isinstance(value, Untold) or keeps_values(before, after):
         return value
     if after.generated or (value is None and not after.nullable):
@@ -84,7 +84,7 @@ def _of_decimal(new: SqlType, value: Decimal) -> Decimal | None:
 
 
 def _of_text(new: SqlType, after: ColumnDefinition, value: str, charset: str | None = None) -> str | None:
-    """Give a text of which the new character set has all characters, and for which there is room."""
+    """Return a text of which the new character set has all characters, and for which there is room."""
     if after.members is not None:
         members = set(after.members)
         parts = (value.split(",") if value else []) if new.name == "set" else [value]
@@ -98,7 +98,7 @@ def _of_text(new: SqlType, after: ColumnDefinition, value: str, charset: str | N
 
 
 def _has_all(charset: str | None, value: str) -> bool:
-    """Tell whether a character set certainly has all characters of a text."""
+    """Return whether a character set certainly has all characters of a text."""
     if value.isascii():
         return charset is not None
     most = {"utf8mb4": _LARGEST, "utf8mb3": _LARGEST_OF_THREE_BYTES, "utf8": _LARGEST_OF_THREE_BYTES}

@@ -67,11 +67,11 @@ class Statement:
         return cls(place, record["database"], text, session, parsed, record["gtid"], record["ts_ms"])
 
     def key(self, database: str | None, table: str) -> _TableKey:
-        """Give the full name of a table."""
+        """Return the full name of a table."""
         return self.session.spelled(database or self.database), self.session.spelled(table)
 
     def named(self, name: ddl.Name) -> _TableKey:
-        """Give the full name of a table."""
+        """Return the full name of a table."""
         return self.key(name.database, name.table)
 
 
@@ -113,7 +113,7 @@ class Origin:
     steps: tuple[tuple[ColumnDefinition, ColumnDefinition, str], ...] = ()
 
     def value(self, value: Any) -> Any:
-        """Give what became of a value of the era."""
+        """Return what became of a value of the era."""
         for before, after, reason in self.steps:
             value = converted(before, after, value, reason)
         return value
@@ -149,7 +149,7 @@ class TableHistory:
         return cls([Era(BEGINNING, ("", ""), {name: Origin(name) for name in columns})])
 
     def era(self, epoch: int, file: str, position: int) -> int:
-        """Give the number of the era of a place, a negative one for what was before its rows."""
+        """Return the number of the era of a place, a negative one for what was before its rows."""
         return bisect_right(self.starts, (epoch, _number(file), position)) - 1 - len(self.earlier)
 
     @property
@@ -168,7 +168,7 @@ class TableHistory:
         return any(era.brought for era in self.eras)
 
     def topics(self, topic_of: Callable[[str, str], str], *, before: bool = False) -> dict[str, set[int]]:
-        """Give the topics that have its records, in their order, each with the numbers of its eras.
+        """Return the topics that have its records, in their order, each with the numbers of its eras.
 
         With ``before`` also the records from before it was created or last emptied.
         """
@@ -261,7 +261,7 @@ class History:
         return sorted(found, key=lambda change: change.place.order())
 
     def definition(self, table: _TableKey, place: SourcePosition) -> TableDefinition | None:
-        """Give the definition of a table at a place, None where it is not known."""
+        """Return the definition of a table at a place, None where it is not known."""
         found = self._catalog.find(*table, place)
         definition = None if found is None else found.definition
         return definition if isinstance(definition, TableDefinition) else None
@@ -371,7 +371,7 @@ class _Walk:
     def _columns_before(
         self, statement: Statement, alter: ddl.AlterTable, named: _TableKey, after: _TableKey
     ) -> dict[str, Origin]:
-        """Tell what the columns were before an ALTER TABLE."""
+        """Return what the columns were before an ALTER TABLE."""
         old = self._definitions(named, statement.place, before=True)
         new = self._definitions(after, statement.place, before=False)
         reason = f"{_words(named)} at {statement.place} has converted it"

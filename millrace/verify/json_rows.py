@@ -25,7 +25,7 @@ _MICROSECONDS: Final = {"micros": 1, "millis": 1000}
 
 
 def is_json(value: str | bytes | None) -> bool:
-    """Tell whether a key or a value is JSON, and not Avro."""
+    """Return whether a key or a value is JSON, and not Avro."""
     return isinstance(value, bytes) and value.startswith(b"{")
 
 
@@ -79,7 +79,7 @@ def _row(row: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(avro: Any, value: Any) -> Any:
-    """Give a value of an Avro type; that of a column that is not known as it is."""
+    """Return a value of an Avro type; that of a column that is not known as it is."""
     kind = avro["type"] if isinstance(avro, dict) else avro
     if isinstance(value, dict) and kind != "record":  # the union of a key: of its type and text
         value = next((part for part in value.values() if part is not None), None)
@@ -110,7 +110,7 @@ def _number_or_bytes(avro: Any, kind: str, value: Any) -> Any:
 
 
 def _time(logical: str, value: int) -> Any:
-    """Give a day or a moment as Avro's logical type has it; a number where it is none of these."""
+    """Return a day or a moment as Avro's logical type has it; a number where it is none of these."""
     if logical == "date":
         return _DAY + dt.timedelta(days=value)
     kind, _, unit = logical.rpartition("-")
@@ -121,5 +121,5 @@ def _time(logical: str, value: int) -> Any:
 
 
 def _branch(avro: Any) -> Any:
-    """Give the type of a union of null and a type."""
+    """Return the type of a union of null and a type."""
     return next(part for part in avro if part != "null") if isinstance(avro, list) else avro

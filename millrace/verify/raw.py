@@ -86,7 +86,7 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int, others: set[int]
 
 
 def folder_log(folder: Path) -> Callable[[str, int], Iterator[Piece]]:
-    """Give the function that reads log files of ``folder`` from a place on, one after the other."""
+    """Yield the function that reads log files of ``folder`` from a place on, one after the other."""
 
     def read(file: str, position: int) -> Iterator[Piece]:
         paths = {

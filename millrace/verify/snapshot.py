@@ -98,7 +98,7 @@ def wait_until_mapped(
 
 
 def reader_place(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
-    """Give where the reader stands; raises :class:`UserError` where it has never run."""
+    """Return where the reader stands; raises :class:`UserError` where it has never run."""
     state = decoded_state(kafka, topics.origin, "reader", ReaderState)
     if state is None:
         raise UserError(f"the reader of {topics.origin} has no state: has it ever run?", ExitCode.SETTINGS)
@@ -106,12 +106,12 @@ def reader_place(kafka: KafkaSettings, topics: Topics) -> SourcePosition:
 
 
 def _input_offset(state: DecoderState | RowMapperState | None) -> int:
-    """Give up to where a service has read its topic: 0 before its first state."""
+    """Return up to where a service has read its topic: 0 before its first state."""
     return 0 if state is None else state.input_offset
 
 
 def _last_offset(kafka: KafkaSettings, topic: str) -> int:
-    """Give the offset of the last committed record, -1 where there is none."""
+    """Return the offset of the last committed record, -1 where there is none."""
     last = last_record(kafka, topic)
     return -1 if last is None else last.offset
 

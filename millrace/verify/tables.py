@@ -147,7 +147,7 @@ class Column:
         return self.whole(f"`{self.name.replace('`', '``')}`")
 
     def whole(self, value: str) -> str:
-        """Give SQL for a value of its type, of which the server then prints all digits."""
+        """Return SQL for a value of its type, of which the server then prints all digits."""
         return f"{value}+0e0" if self.data_type in ("float", "double") else value
 
 
@@ -162,7 +162,7 @@ class Part:
     selects: Callable[[Mapping[str, str | bytes | None]], bool] | None = None
 
     def of_rows(self, columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[Row]:
-        """Give the part of a table's rows that the topic has."""
+        """Yield the part of a table's rows that the topic has."""
         shown = [index for index, column in enumerate(columns) if column.name not in self.hidden]
         names = [folded(column.name) for column in columns]
         for row in rows:
@@ -336,7 +336,7 @@ def _count(
 
 
 def _definition(history: History, table: tuple[str, str], source: Mapping[str, Any]) -> TableDefinition:
-    """Give the definition of a table where a record stands."""
+    """Return the definition of a table where a record stands."""
     place = SourcePosition(source["epoch"], source["file"], source["pos"])
     definition = history.definition(table, place)
     if definition is None:
@@ -355,7 +355,7 @@ def _json_row(
     definition: TableDefinition,
     hidden: Container[str],
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Give key and envelope of a message by the definition of its table where it stands."""
+    """Return key and envelope of a message by the definition of its table where it stands."""
     key = message.key()
     try:
         return rows.rows(key if isinstance(key, bytes) else None, envelope, definition, hidden)
@@ -521,11 +521,11 @@ class Folder:
             segment.keyed[identity] = self._row(envelope, "after", columns, lacking=earlier)
 
     def row(self, envelope: Mapping[str, Any], image: str, era: int) -> Row:
-        """Give an image of a record as a row; :class:`Untold` for a column that the image does not have."""
+        """Return an image of a record as a row; :class:`Untold` for a column that the image does not have."""
         return self._row(envelope, image, self._eras[era], lacking=_ABSENT)
 
     def key(self, key: Mapping[str, Any], era: int) -> dict[str, Any]:
-        """Give the values of a record's key by the names that its columns have now."""
+        """Return the values of a record's key by the names that its columns have now."""
         return dict(zip(*self._eras[era].key(key), strict=True))
 
     @property
@@ -543,7 +543,7 @@ class Folder:
     def _row(
         self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | Untold
     ) -> Row:
-        """Give an image as a row; ``lacking`` is what has the columns that the image does not have."""
+        """Return an image as a row; ``lacking`` is what has the columns that the image does not have."""
         values = envelope[image]
         absent = envelope.get(f"{image}_missing") or ()
         notes = {
@@ -565,7 +565,7 @@ class Folder:
         return tuple(row)
 
     def _added(self, column: Column, origin: Origin) -> Any:
-        """Give what the rows that were there have in a column that was added."""
+        """Return what the rows that were there have in a column that was added."""
         if column.computed or origin.steps:
             return Untold("the server has computed it as the column was added")
         return self._default(column)
@@ -596,7 +596,7 @@ class _EraColumns:
                         self._of_key[escape_name(name)] = of_final[final.name]
 
     def key(self, key: Mapping[str, Any]) -> tuple[tuple[str, ...], Row]:
-        """Give the columns of a record's key, by their names of now, and the values."""
+        """Return the columns of a record's key, by their names of now, and the values."""
         parts = {}
         for name, value in key.items():
             final, column, origin = self._of_key.get(name, (None, None, None))
@@ -771,7 +771,7 @@ def _columns(connection: MysqlConnection, database: str, table: str) -> list[Col
 def _with_period(
     connection: MysqlConnection, database: str, table: str, columns: Sequence[Column]
 ) -> list[Column]:
-    """Give the columns of a system-versioned table.
+    """Return the columns of a system-versioned table.
 
     Unless it names those of its period, it has two that are in the log, and not in information_schema.
     """
@@ -794,7 +794,7 @@ def _with_period(
 
 
 def _fraction(column_type: str) -> int:
-    """Give the digits below the second; MySQL 5.5 has neither them nor a column that tells them."""
+    """Return the digits below the second; MySQL 5.5 has neither them nor a column that tells them."""
     found = re.match(r"(?:datetime|timestamp|time)\((\d)\)", column_type)
     return int(found[1]) if found else 0
 
@@ -833,7 +833,7 @@ def _implicit_default(column: Column, column_type: str, *, mariadb: bool | None)
 
 
 def added_value(column: Column, definition: ColumnDefinition, spec: ColumnSpec) -> Any:
-    """Tell what the rows that were there got when a column was added, as far as the statement tells."""
+    """Return what the rows that were there got when a column was added, as far as the statement tells."""
     text = spec.default
     untold = Untold("the server has computed it as the column was added")
     if spec.computed or definition.generated:

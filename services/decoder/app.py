@@ -115,7 +115,7 @@ def make_stage(
 def begin(
     reader: InputReader, state: DecoderState | None, *, skip_gap: bool
 ) -> tuple[DecoderState, int | None]:
-    """Give the state with which to begin, and where, if what was deleted unread is to be skipped."""
+    """Return the state with which to begin, and where, if what was deleted unread is to be skipped."""
     first = reader.first_offset()
     if state is None:
         if first > 0:

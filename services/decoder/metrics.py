@@ -20,7 +20,7 @@ class DecoderMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give all metrics as they are now."""
+        """Yield all metrics as they are now."""
         stage = self._stage
         yield CounterMetricFamily(
             "millrace_decoder_events", "Events written to the events topic.", stage.events

@@ -111,7 +111,7 @@ class _Rebuild:
     target: EventKey
 
     def state(self, dead: EventKey | None) -> tuple[DecoderState | None, int]:
-        """Give the state after the last event, or after the last dead letter where that comes later.
+        """Return the state after the last event, or after the last dead letter where that comes later.
 
         With it goes the number of events between the two, which the topic lacks. None where neither comes.
         """
@@ -143,7 +143,7 @@ class _Rebuild:
                 return
 
     def _decoded(self) -> Iterator[tuple[DecoderStage, list[OutputRecord] | None]]:
-        """Give the stage with its output wherever a Kafka transaction could end.
+        """Yield the stage with its output wherever a Kafka transaction could end.
 
         With it go its events that come after the last one that is there, or None before that.
         """
@@ -190,7 +190,7 @@ def _key_of(record: Record | None) -> EventKey | None:
 
 
 def _event_key(key: bytes) -> bytes:
-    """Give the key of an event for that of a dead letter, which may be a raw record's."""
+    """Return the key of an event for that of a dead letter, which may be a raw record's."""
     try:
         EventKey.parse(key)
     except ValueError:
@@ -203,7 +203,7 @@ def _is_ours(record: Record) -> bool:
 
 
 def _is_own_gap(record: Record | None) -> bool:
-    """Tell whether a record says that the decoder has skipped what was deleted; none is made of a raw one.
+    """Return whether a record says that the decoder has skipped what was deleted; none is made of a raw one.
 
     A gap of the reader's is at position 0.
     """
@@ -215,7 +215,7 @@ def _is_own_gap(record: Record | None) -> bool:
 def _beginning_with(
     first: Record, settings: KafkaSettings, topics: Topics, registry: SchemaStore
 ) -> DecoderState:
-    """Give the state of a decoder that takes a raw record first.
+    """Return the state of a decoder that takes a raw record first.
 
     In the middle of a log file, the events have how that begins.
     """
@@ -237,7 +237,7 @@ def _beginning_with(
 
 
 def _first_after(settings: KafkaSettings, topics: Topics, raw: range, gap: EventKey) -> int:
-    """Give the offset of the first raw record that was left after what was skipped.
+    """Return the offset of the first raw record that was left after what was skipped.
 
     What the reader notes at the head of a file is at position 0; the gap before it is at position 1.
     """
@@ -249,7 +249,7 @@ def _first_after(settings: KafkaSettings, topics: Topics, raw: range, gap: Event
 
 
 def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey) -> int:
-    """Give the offset of the head of the log file before the one that the target is in."""
+    """Return the offset of the head of the log file before the one that the target is in."""
     epoch, number, _ = target.raw.order
     order = epoch, number - 1, -1
     return first_reaching(
@@ -258,7 +258,7 @@ def _start(settings: KafkaSettings, topics: Topics, raw: range, target: EventKey
 
 
 def _whole_key(record: OutputRecord) -> EventKey | None:
-    """Give the key of a record that the stage has written, of one in chunks with the last."""
+    """Return the key of a record that the stage has written, of one in chunks with the last."""
     key, _, _, headers = record
     index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
     if key is None or int(index) + 1 != int(count):

@@ -70,7 +70,7 @@ class Alterations:
             return set()
 
     def of(self, database: str, table: str) -> tuple[str, int] | None:
-        """Give file and position for a table; None where nothing has altered it."""
+        """Return file and position for a table; None where nothing has altered it."""
         found = [self._places.get((database, table)), self._places.get((database, "")), self._before]
         places = (place for place in found if place is not None)
         return max(places, key=lambda place: SourcePosition(0, *place).order(), default=None)

@@ -156,7 +156,7 @@ def _beat(service: Service[ReaderSettings]) -> Callable[[], None]:
 
 @contextmanager
 def _source_errors() -> Iterator[None]:
-    """Give errors of the source their exit codes."""
+    """Yield errors of the source their exit codes."""
     try:
         yield
     except (RetriableError, RefusedError) as error:

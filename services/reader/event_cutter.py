@@ -30,7 +30,7 @@ class Comeback:
     crc32: int = 0
 
     def take_chunks(self) -> tuple[int, int]:
-        """Give the chunks of the next event that are written, and their CRC-32; of later ones none are."""
+        """Return the chunks of the next event that are written, and their CRC-32; of later ones none are."""
         taken = self.chunks, self.crc32
         self.chunks = self.crc32 = 0
         return taken
@@ -83,7 +83,7 @@ class CutEvent:
             yield from self._chunk([])
 
     def end(self, last_headers: list[tuple[str, bytes]]) -> Iterator[Chunk]:
-        """Give the last chunk, which has ``last_headers`` too."""
+        """Yield the last chunk, which has ``last_headers`` too."""
         yield from self._chunk(last_headers)
 
     def _chunk(self, headers: list[tuple[str, bytes]]) -> Iterator[Chunk]:
@@ -108,7 +108,7 @@ class CutEvent:
 def chunks_of(
     data: bytes, limit: int, comeback: Comeback, last_headers: list[tuple[str, bytes]]
 ) -> Iterator[Chunk]:
-    """Give the chunks of an event that came whole; the last one has ``last_headers`` too.
+    """Yield the chunks of an event that came whole; the last one has ``last_headers`` too.
 
     Those that are written are left out, unless they hold something else: then it is written again.
     """

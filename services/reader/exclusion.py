@@ -47,7 +47,7 @@ class RawExclusion:
 
     @classmethod
     def of(cls, settings: TopicsSettings) -> Self | None:
-        """Give what the settings ask for; None where they ask for nothing."""
+        """Return what the settings ask for; None where they ask for nothing."""
         return cls(settings.excluded) if settings.excluded else None
 
     def covers(
@@ -59,7 +59,7 @@ class RawExclusion:
         *,
         damaged: bool = False,
     ) -> bool:
-        """Tell whether an event is to be blanked; ``data`` is the event or its first bytes.
+        """Return whether an event is to be blanked; ``data`` is the event or its first bytes.
 
         ``tables`` holds the ids of such tables in the statement at hand, and is kept up to date. Rows of
         which nobody can tell whose they are, as those of an event that is ``damaged``, are blanked. Raises
@@ -99,7 +99,7 @@ class RawExclusion:
                 tables.clear()
 
     def _names(self, data: bytes, at: int) -> bool:
-        """Tell whether a TABLE_MAP is that of an excluded table; one that cannot be read counts as such."""
+        """Return whether a TABLE_MAP is that of an excluded table; one that cannot be read counts as such."""
         names = []
         for _ in range(2):
             size = data[at] if at < len(data) else len(data)
@@ -129,7 +129,7 @@ class BlankEvent:
         self._taken = 0
 
     def take(self, count: int) -> bytes:
-        """Give the next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         first, last = self._taken, self._taken + count
         self._taken = last
         zeros = max(0, min(last, self._end) - max(first, HEADER_LENGTH))

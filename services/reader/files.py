@@ -359,7 +359,7 @@ class FileSource:
 
 
 def _log_name(path: Path) -> str:
-    """Give the name of the log in a file: what its server called it."""
+    """Return the name of the log in a file: what its server called it."""
     return plain_name(path).name
 
 

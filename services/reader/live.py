@@ -474,7 +474,7 @@ class LiveSource:
         )
 
     def _has_gtids(self, connection: MysqlConnection, state: ReaderState, other: LogMismatch) -> bool:
-        """Tell whether there are GTIDs to continue by; raise where there is no other way."""
+        """Return whether there are GTIDs to continue by; raise where there is no other way."""
         without_gtids = connection.flavour is Flavour.MYSQL and connection.variable("gtid_mode") != "ON"
         read_server_id = state.identity.server_id if other.other_server and state.identity else None
         own = own_gtids(connection.all_variables(), read_server_id)
@@ -757,7 +757,7 @@ class LiveSource:
 
 
 def _from_files(state: ReaderState, names: ServerNames) -> bool:
-    """Tell whether what a state names last was read from a file: no server has said its name."""
+    """Return whether what a state names last was read from a file: no server has said its name."""
     known = state.identity
     return known is None or bool(
         (names.uuid and not known.server_uuid) or (names.uid and not known.server_uid)
@@ -784,6 +784,6 @@ def _end(connection: MysqlConnection) -> StartPosition:
 
 
 def _is_first(log_file: str) -> bool:
-    """Tell whether a file is, by its number, the first that its server ever wrote, or wrote after RESET."""
+    """Return whether a file is, by its number, the first that its server ever wrote, or wrote after RESET."""
     number = Path(log_file).suffix[1:]
     return number.isdecimal() and int(number) == 1

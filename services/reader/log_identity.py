@@ -71,7 +71,7 @@ def log_mismatch(
 
 
 def _has_names(names: ServerNames, identity: LogIdentity | None) -> bool:
-    """Tell whether the server calls itself something that can be compared."""
+    """Return whether the server calls itself something that can be compared."""
     return identity is not None and bool(
         (identity.server_uuid and names.uuid) or (identity.server_uid and names.uid)
     )
@@ -95,13 +95,13 @@ def _is_other_server(
 
 
 def _is_before(log_file: str, there: list[str]) -> bool:
-    """Tell whether a file, by its number, comes before all that are there."""
+    """Return whether a file, by its number, comes before all that are there."""
     order = file_order(Path(log_file))
     return all(Path(name).stem == Path(log_file).stem and order < file_order(Path(name)) for name in there)
 
 
 def _can_tell(state: ReaderState) -> bool:
-    """Tell whether something is known of the head of the file at hand: itself, or what lies before it."""
+    """Return whether something is known of the head of the file at hand: itself, or what lies before it."""
     return state.identity is not None and bool(state.identity.created or state.gtid_set)
 
 

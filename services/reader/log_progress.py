@@ -90,7 +90,7 @@ class LogProgress:
         self.transaction = TransactionProgress()
 
     def state(self, log_file: str, position: int, chunk: int, chunk_crc32: int) -> ReaderState:
-        """Give the state at a place of the log."""
+        """Return the state at a place of the log."""
         if position <= _LAST_POSITION:
             self._boundary = position
         identity, open_gtid = self.identity, self.transaction.open_gtid
@@ -114,7 +114,7 @@ class LogProgress:
         )
 
     def knows(self, log_file: str) -> bool:
-        """Tell whether the head of a file was seen."""
+        """Return whether the head of a file was seen."""
         return self.identity is not None and self._identity_file == log_file
 
     @property
@@ -123,7 +123,7 @@ class LogProgress:
         return self._format.format
 
     def stamp(self, timestamp: int, now_ms: int) -> int:
-        """Give the timestamp of a record: that of its event, but never before the last one, nor after now."""
+        """Return the timestamp of a record: its event's, but never before the last one, nor after now."""
         self.last_ms = min(now_ms, max(self.last_ms, timestamp * 1000))
         return self.last_ms
 
@@ -188,7 +188,7 @@ class LogProgress:
 
 
 def _gtids_of(state: ReaderState | None) -> GtidProgress:
-    """Give the GTIDs of a state, to which more may be added."""
+    """Return the GTIDs of a state, to which more may be added."""
     gtids = GtidProgress(state.gtid_set, state.binlog_state) if state else GtidProgress()
     if state and state.identity and state.identity.previous_gtids is not None:
         # A set may be empty and known.

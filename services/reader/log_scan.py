@@ -133,7 +133,7 @@ def _walk(
     *,
     begin: int = FIRST_POSITION,
 ) -> Iterator[tuple[str, int, EventPiece]]:
-    """Give the events from the head of a file up to a place: file, position, first piece.
+    """Yield the events from the head of a file up to a place: file, position, first piece.
 
     At the end of its log a server may wait for more, whatever it was asked (MySQL 5.6).
     From another place than the head the first is the format description, whose position is below 0.

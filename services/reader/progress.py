@@ -113,13 +113,13 @@ def _gtid(data: bytes) -> tuple[bytes, int]:
 
 
 def _statement(data: bytes, end: int) -> bytes:
-    """Give the text of a QUERY."""
+    """Return the text of a QUERY."""
     database_length = data[HEADER_LENGTH + 8]
     (status_length,) = _U16.unpack_from(data, HEADER_LENGTH + 11)
     return data[HEADER_LENGTH + _QUERY_POST_HEADER + status_length + database_length + 1 : end]
 
 
 def _is_restart(format_description: bytes) -> bool:
-    """Tell whether a format description is the first of its server since it started."""
+    """Return whether a format description is the first of its server since it started."""
     created = format_description[_CREATED : _CREATED + 4]
     return any(created) and not format_description[FLAGS_OFFSET] & HeaderFlag.ARTIFICIAL_F

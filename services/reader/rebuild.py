@@ -68,7 +68,7 @@ class _Rebuild:
         self._first = oldest_offset(self._settings, topic)
 
     def state_before(self, end: int) -> ReaderState | None:
-        """Give the state after the records before ``end``."""
+        """Return the state after the records before ``end``."""
         key = self._last_key(end)
         if key is None:
             return None
@@ -104,7 +104,7 @@ class _Rebuild:
         )
 
     def _has_head(self, start: int, end: int) -> bool:
-        """Tell whether a file's records begin with its own head, which says what lies before it."""
+        """Return whether a file's records begin with its own head, which says what lies before it."""
         record = next(records_between(self._settings, self._topic, start, end), None)
         headers = dict((record.headers if record else None) or ())
         return HEADER_ARTIFICIAL not in headers and HEADER_MARKER not in headers
@@ -155,7 +155,7 @@ def _replayed(state: ReaderState, records: Iterator[Record], exclusion: RawExclu
 
 
 def _pieces(records: Iterator[Record]) -> Iterator[tuple[Record, EventPiece]]:
-    """Give the events of raw records, those in chunks in pieces."""
+    """Yield the events of raw records, those in chunks in pieces."""
     expected, size = 0, 0
     for record in records:
         headers = dict(record.headers or ())

@@ -116,7 +116,7 @@ class RawStage:
     # -- where we stand -----------------------------------------------------------------------------
 
     def state(self) -> ReaderState | None:
-        """Give the state after everything that was written so far; None before anything is known.
+        """Return the state after everything that was written so far; None before anything is known.
 
         A session counts once its source has shown that the place where it begins is a place in the log.
         """
@@ -312,7 +312,7 @@ class RawStage:
     def _covers(
         self, type_code: int, data: bytes, log_file: str, position: int, *, damaged: bool = False
     ) -> bool:
-        """Tell whether an event is to be blanked; ``data`` is the event or its first bytes."""
+        """Return whether an event is to be blanked; ``data`` is the event or its first bytes."""
         if self._exclusion is None or type_code not in LOOKED_AT:
             return False
         log, placer = self._log, self._placer
@@ -467,7 +467,7 @@ class RawStage:
 
 
 def _kernel(left: frozenset[int]) -> "RawTaker | None":
-    """Give what writes all events but those of the types ``left``; None where the kernel is not there."""
+    """Return what writes all events but those of the types ``left``; None where the kernel is not there."""
     if not kernel.has("events"):
         return None
     from millrace.kernel.events import RawTaker  # noqa: PLC0415 - only where it is built

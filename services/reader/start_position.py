@@ -171,7 +171,7 @@ class StartPositionFinder:
             self._gtids.previous(decode_event(data, self._stream, verify=False).event)
 
     def _is_begin(self, data: bytes) -> bool:
-        """Tell whether a statement begins a transaction of several events."""
+        """Return whether a statement begins a transaction of several events."""
         alone = TransactionProgress()
         self._followed(alone, _QUERY, data)
         return alone.inside

@@ -24,14 +24,14 @@ READ: Final = 1 << 20
 
 
 def touched(pieces: Iterable[EventPiece], *, checksums: bool) -> Iterator[tuple[str, str]]:
-    """Give database and name of each table whose definition a statement makes or changes."""
+    """Yield database and name of each table whose definition a statement makes or changes."""
     for piece in pieces:
         if may_define(piece):
             yield from _tables(piece, checksums=checksums)
 
 
 def may_define(piece: EventPiece) -> bool:
-    """Tell whether an event, or its first piece, may be a statement that defines tables."""
+    """Return whether an event, or its first piece, may be a statement that defines tables."""
     data, first, last, _ = piece
     if len(data) <= HEADER_LENGTH or data[TYPE_OFFSET] not in _QUERIES or not first or _BEGIN in data[-9:]:
         return False
@@ -47,7 +47,7 @@ def read_statement(piece: EventPiece, *, checksums: bool) -> QueryEvent | QueryC
 
 
 def _tables(piece: EventPiece, *, checksums: bool) -> Iterator[tuple[str, str]]:
-    """Give the tables of a statement; nothing of one that cannot be read, which is no concern here."""
+    """Yield the tables of a statement; nothing of one that cannot be read, which is no concern here."""
     try:
         event = read_statement(piece, checksums=checksums)
         statement = classify(event.query)

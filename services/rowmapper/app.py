@@ -460,7 +460,7 @@ class Ports:
             self._wait(future)
 
     def accepts_any(self, subject: str) -> bool:
-        """Tell whether a subject was told to accept incompatible schemas."""
+        """Return whether a subject was told to accept incompatible schemas."""
         return bool(self._wait(self.pool.submit(self.registry.accepts_any, subject)))
 
     def schema(self, schema_id: int) -> dict[str, Any]:
@@ -519,7 +519,7 @@ class Ports:
         return catalog
 
     def now_us(self) -> int:
-        """Give the present time, in microseconds since 1970."""
+        """Return the present time, in microseconds since 1970."""
         return time.time_ns() // 1000
 
     def read(self, topic: str, start: int = 0) -> Iterator[Record]:
@@ -531,7 +531,7 @@ class Ports:
         return end_offsets(self.admin, [(topic, 1)])[topic]
 
     def snapshots(self, deserialize: EventDeserializer, merged: SnapshotMerged) -> SnapshotTopic:
-        """Give the snapshot topic, of which so much is merged."""
+        """Return the snapshot topic, of which so much is merged."""
         return SnapshotTopic(
             self.settings.kafka,
             self.admin,
@@ -545,7 +545,7 @@ class Ports:
         )
 
     def first_offset(self) -> int:
-        """Give the offset of the first event that the topic still has."""
+        """Return the offset of the first event that the topic still has."""
         return oldest_offset(self.settings.kafka, self.topics.events)
 
     def event_reader(self, deserialize: EventDeserializer) -> EventReader:

@@ -134,7 +134,7 @@ class _Rebuild:
         self._last: SourcePosition | None = None
 
     def run(self, stop: int, say: Callable[[str], None]) -> Iterator[SchemaVersion]:
-        """Give the versions to which statements lead."""
+        """Yield the versions to which statements lead."""
         kafka, topic = self._settings.kafka, self._settings.names.events
 
         def reread(start: int, end: int) -> Generator[bytes, None, None]:
@@ -165,7 +165,7 @@ class _Rebuild:
             raise UserError(f"{topic} {words}: definitions cannot be given after that", ExitCode.SETTINGS)
 
     def _give(self, place: SourcePosition) -> Iterator[SchemaVersion]:
-        """Give the definitions that are given, once an event is at their place or after it.
+        """Yield the definitions that are given, once an event is at their place or after it.
 
         They hold from just before it on, where no event starts. A gap that begins an epoch is at position 0.
         """
@@ -185,7 +185,7 @@ class _Rebuild:
         self._given = {}
 
     def instead_of(self, version: SchemaVersion) -> SchemaVersion | None:
-        """Give what holds at the place of a version that no statement leads to; None where it may stay."""
+        """Return what holds at the place of a version that no statement leads to; None where it may stay."""
         place = version.place
         if self._first is None or self._last is None:
             return None

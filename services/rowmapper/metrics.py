@@ -40,7 +40,7 @@ class RowMapperMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give all metrics as they are now."""
+        """Yield all metrics as they are now."""
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"millrace_rowmapper_{name}", text, self._stage.counters[name])
         changes = CounterMetricFamily(

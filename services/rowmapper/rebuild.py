@@ -138,7 +138,7 @@ class _Rebuild:
         return _Tail(self._registry, self._topics, topic, record)
 
     def _find_redriven(self) -> dict[str, tuple[_Order, int | None]]:
-        """Give by table how far its dead letters were redriven, and the first that waits, if any."""
+        """Return by table how far its dead letters were redriven, and the first that waits, if any."""
         dead_letters: dict[str, list[tuple[_Order, int]]] = {}
         for dead_letter in read_dead_letters(self._settings.kafka, self._registry, self._settings.source):
             if (
@@ -302,7 +302,7 @@ class _Tail:
         self._identity = None if self._identify is None else self._identify(value)
 
     def is_made_of(self, record: OutputRecord, json: JsonFormat | None) -> bool:
-        """Tell whether a record of a second run is this one, whose rows may be in another format."""
+        """Return whether a record of a second run is this one, whose rows may be in another format."""
         key, value, _, headers = record
         if value is None or self._needle not in value:
             return False
@@ -332,7 +332,7 @@ class _Tail:
 
 
 def _is_in_order(record: Record) -> bool:
-    """Tell whether a record is no tombstone, and in the order of the events."""
+    """Return whether a record is no tombstone, and in the order of the events."""
     return record.value is not None and HEADER_REDRIVEN not in dict(record.headers or ())
 
 

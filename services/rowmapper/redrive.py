@@ -248,7 +248,7 @@ def waiting_dead_letters(
 def discard(
     settings: RowMapperSettings, names: Sequence[str], say: Callable[[str], None], stop: Event
 ) -> dict[str, int]:
-    """Give up the dead letters of quarantined tables and release them; return their number by table."""
+    """Return up the dead letters of quarantined tables and release them; return their number by table."""
     service = Service("rowmapper", settings, get_logger(__name__), stop)
     say("taking over from the row mapper: if one still runs, it waits")
     found = {}
@@ -327,7 +327,7 @@ class Redrive:
         self._publication: Publication | None = None
 
     def state(self) -> RowMapperState:
-        """Give the row mapper's state after everything that was written up to the last yield."""
+        """Return the row mapper's state after everything that was written up to the last yield."""
         state, publication = self._stage.state(), self._publication
         if publication is None:
             return state

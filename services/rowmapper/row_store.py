@@ -76,11 +76,11 @@ class SqliteRowStore:
         """The row mapper's state up to which there are rows."""
 
     def names(self) -> Collection[Name]:
-        """Give the tables of which there are rows."""
+        """Return the tables of which there are rows."""
         return self._ids.keys()
 
     def get(self, name: Name, key: bytes) -> bytes | None:
-        """Give a row; None where none is known."""
+        """Return a row; None where none is known."""
         number = self._ids.get(name)
         if number is None:
             return None
@@ -237,7 +237,7 @@ def catch_up(
 
 
 def _earlier(stored: bytes | None, now: RowMapperState, topic: str) -> RowMapperState | None:
-    """Give the state of a store, where it is one of before ``now``."""
+    """Return the state of a store, where it is one of before ``now``."""
     try:
         then = None if stored is None else RowMapperState.from_bytes(stored)
     except SingleObjectError:

@@ -94,7 +94,7 @@ class SnapshotTopic:
         leave.callback(self._let_go)
 
     def read(self, offset: int, *, wait: bool) -> Sequence[Record]:
-        """Give some records that have come; of another topic than before, from its beginning.
+        """Return some records that have come; of another topic than before, from its beginning.
 
         Raises :class:`SnapshotLostError` once where some were deleted before they were merged.
         """
@@ -162,7 +162,7 @@ class SnapshotTopic:
             self._reader = None
 
     def records(self, start: int) -> Iterator[Record]:
-        """Give the records of the topic from an offset on; none where they were given a moment ago."""
+        """Yield the records of the topic from an offset on; none where they were given a moment ago."""
         if time.monotonic() >= self._scan_at:
             yield from map(record_of, read_topic(self._settings, self._topics.snapshot, start=start))
             self._scan_at = time.monotonic() + _SCAN_EVERY_S

@@ -144,7 +144,7 @@ def _attempt(
 
 
 def _part(service: Service[RunSettings], health: Health | None = None) -> Service[ReaderSettings]:
-    """Give what the reader is given."""
+    """Return what the reader is given."""
     health = health or service.health
     return Service("reader", service.settings, service.log, service.stop, health, service.metrics)
 

@@ -133,7 +133,7 @@ class _ReaderStates(threading.Thread):
 
 
 def _beginning(settings: SnapshotSettings) -> tuple[int, LogPosition] | None:
-    """Give epoch and place of the first record of the raw topic."""
+    """Return epoch and place of the first record of the raw topic."""
     for message in read_topic(settings.kafka, Topics(settings.source).raw):
         key = message.key()
         with suppress(ValueError):
@@ -316,7 +316,7 @@ class _Readers:
             raise RetriableError("the reader reads another log from here on")
 
     def _check_of(self, task: _Task, server: Server) -> Callable[[Within, LogPosition], None]:
-        """Give what raises TableGoneError where a row topic has rows that the snapshot has too."""
+        """Return what raises TableGoneError where a row topic has rows that the snapshot has too."""
         settings, topics = self._settings, Topics(self._settings.source)
         database, table = task.table.database, task.table.table
         name = f"{database}.{table}"

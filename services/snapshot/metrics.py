@@ -16,7 +16,7 @@ class SnapshotMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         tables = list(self.state.tables)
         yield CounterMetricFamily(
             "millrace_snapshot_rows", "Rows written to the snapshot topic.", self.state.rows

@@ -14,7 +14,7 @@ _MOST: Final = 1000
 
 
 def signalled_tables(value: bytes | None) -> list[str]:
-    """Give the tables that a signal names; raises ValueError, which says why, where it is to be left out."""
+    """Return the tables that a signal names; raise ValueError, which says why, where it is to be left out."""
     try:
         found: Any = json.loads(value or b"")
     except (ValueError, RecursionError):

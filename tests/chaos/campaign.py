@@ -178,7 +178,7 @@ class Campaign:
         return self.report.verdict
 
     def lag_s(self) -> float:
-        """Give for how long the oldest row that has not arrived has been under way."""
+        """Return for how long the oldest row that has not arrived has been under way."""
         written, follower = self._probe.written, self._follower
         arrived = 0 if follower is None else follower.newest
         return time.monotonic() - written[arrived] if len(written) > arrived else 0.0
@@ -219,7 +219,7 @@ class Campaign:
         raise StuckError("the last row has not arrived")
 
     def _latency(self) -> float:
-        """Give how long half of all rows took at most, from COMMIT to their topic."""
+        """Return how long half of all rows took at most, from COMMIT to their topic."""
         assert self._follower is not None
         times = [
             arrived - self._probe.written[number - 1]

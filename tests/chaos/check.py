@@ -151,7 +151,7 @@ def _rows(stack: Stack, verdict: Verdict) -> None:
 
 
 def _records(stack: Stack, topic: str, verdict: Verdict) -> Iterator[Message]:
-    """Give a topic's committed records; count those that were aborted."""
+    """Yield a topic's committed records; count those that were aborted."""
     committed = 0
     for message in read_topic(stack.settings, topic):
         committed += 1

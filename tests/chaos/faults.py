@@ -184,7 +184,7 @@ class Switched(Fault):
 
 
 def took_over(stack: Stack, name: str, process: "Process") -> bool:
-    """Tell whether a process has written a state that its program writes."""
+    """Return whether a process has written a state that its program writes."""
     try:
         state = read_state(stack.settings, stack.source, SERVICES[0] if name == RUN else name)
     except BrokerError:
@@ -250,7 +250,7 @@ def switched(stack: Stack, chance: random.Random) -> Switched:
 
 
 def random_faults(stack: Stack, chance: random.Random, *, payloads: bool, alternate: bool) -> Iterator[Fault]:
-    """Give faults forever, each of what carries the source when it is asked for.
+    """Yield faults forever, each of what carries the source when it is asked for.
 
     With ``alternate`` the other form may come beside it.
     """

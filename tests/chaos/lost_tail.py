@@ -92,7 +92,7 @@ class LostTail(Fault):
             stack.services[RUN].resume()
 
     def _has_had(self, name: str) -> bool:
-        """Tell whether a service, as its state says, has written what was lost, or read it."""
+        """Return whether a service, as its state says, has written what was lost, or read it."""
         stack = self._stack
         if name == RUN or stack.topics.of_service(name).input != self._topic:
             return True
@@ -114,7 +114,7 @@ class LostTail(Fault):
         return lambda: self._reached(topics.events) >= there
 
     def _reached(self, topic: str) -> tuple[int, int, int]:
-        """Give the place in the source's log at which a topic ends."""
+        """Return the place in the source's log at which a topic ends."""
         record = last_record(self._stack.settings, topic)
         if record is None or record.key is None:
             return 0, 0, 0
@@ -248,7 +248,7 @@ def _truncate(segment_path: Path, size: int) -> None:
 
 
 def _batches(path: Path) -> Iterator[_Batch]:
-    """Give the record batches of a segment, up to one that was not written whole."""
+    """Yield the record batches of a segment, up to one that was not written whole."""
     data = path.read_bytes()
     at = 0
     while at + _LAST_DELTA_AT + 4 <= len(data):

@@ -17,7 +17,7 @@ _CARRIED_BY = {
 
 
 def report_lines(report: Report, *, server: str, brokers: int, mode: str, seed: int) -> Iterator[str]:
-    """Give the report, a line each."""
+    """Yield the report, a line each."""
     yield f"{server}, Kafka of {brokers} node{'s' if brokers > 1 else ''}, {_CARRIED_BY[mode]}; {machine()}"
     yield f"--mode {mode} --seed {seed}"
     yield f"{report.faults} faults in {report.duration_s / 60:.1f} minutes"

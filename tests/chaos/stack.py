@@ -49,7 +49,7 @@ class ChaosKafka(Kafka):
         }
 
     def bootstrap_of(self, program: str) -> str:
-        """Give the addresses of the brokers as a program is told them."""
+        """Return the addresses of the brokers as a program is told them."""
         return ",".join(f"127.0.0.1:{link.port}" for link in self._links[program])
 
     def _settings(self, node: int) -> dict[str, str]:

@@ -390,7 +390,7 @@ def _folded(lines: Lines, table: str) -> dict[bytes, dict[int, tuple[bytes, str]
 
 
 def _plain(value: bytes) -> bytes | None:
-    """Give a value of the text without its quotes and escapes."""
+    """Return a value of the text without its quotes and escapes."""
     if value == b"NULL":
         return None
     if not value.startswith(b"'"):
@@ -405,7 +405,7 @@ def _plain(value: bytes) -> bytes | None:
 
 
 def _field(value: bytes) -> bytes | None:
-    """Give a field of a client's batch output; a JSON document that is a string without its quotes."""
+    """Return a field of a client's batch output; a JSON document that is a string without its quotes."""
     if value == b"NULL":
         return None
     text = _ESCAPED.sub(lambda match: {b"0": b"\0", b"n": b"\n", b"t": b"\t"}.get(match[1], match[1]), value)

@@ -225,7 +225,7 @@ class MysqlServer:
             link.close()
 
     def step(self, name: str) -> threading.Event:
-        """Give what is set once a step of that name has come."""
+        """Return what is set once a step of that name has come."""
         return self.reached.setdefault(name, threading.Event())
 
     def _start(self, target: Callable[..., None], *arguments: Any) -> None:
@@ -383,7 +383,7 @@ class MysqlServer:
         peer.send(b"\0" + data)
 
     def events(self) -> Iterable[bytes]:
-        """Give the events of the log that we have."""
+        """Yield the events of the log that we have."""
         log, at = LOG.read_bytes(), 4
         while at < len(log):
             size = int.from_bytes(log[at + 9 : at + 13], "little")

@@ -26,7 +26,7 @@ class Web:
 
 @contextmanager
 def web(*answers: Answer) -> Iterator[Web]:
-    """Give the answers in turn, the last one forever."""
+    """Yield the answers in turn, the last one forever."""
     found = Web()
     stopped = threading.Event()
 

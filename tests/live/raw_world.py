@@ -83,6 +83,6 @@ class RawTopic:
 
 
 def key_of_epoch(record: Record, epoch: int) -> bytes:
-    """Give the key of a record as if its log were that of another epoch."""
+    """Return the key of a record as if its log were that of another epoch."""
     key = RawKey.parse(record.key or b"")
     return RawKey(key.server_id, epoch, key.log_file, key.position).encode()

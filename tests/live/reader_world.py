@@ -178,7 +178,7 @@ def assert_nothing_twice(records: list[RawRecord]) -> None:
 
 
 def executed(server: MySQL | MariaDB) -> str:
-    """Give the GTIDs that a server has executed."""
+    """Return the GTIDs that a server has executed."""
     if isinstance(server, MySQL):
         return str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
     return str(server.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0])

@@ -151,7 +151,7 @@ def iceberg_rows(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
 
 
 def comparable(row: dict[str, object]) -> str:
-    """Give a row as text, but for when it was made."""
+    """Return a row as text, but for when it was made."""
     return json.dumps(without_times(row), sort_keys=True, default=str)
 
 
@@ -267,7 +267,7 @@ def test_a_worker_is_killed(world: World, spark: SparkSession, tmp_path: Path, s
 
 
 def at_work(cluster: Cluster, stage: Stage, told: str, results: Path) -> Path | None:
-    """Give a worker to kill once the stage is at work."""
+    """Return a worker to kill once the stage is at work."""
     if stage.after not in told or (stage.files and not any(results.glob("run-*/rows/**/*.parquet"))):
         return None
     return next((work for work in cluster.workers if stage.of_driver or tasks(work)), None)

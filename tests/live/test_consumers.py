@@ -104,7 +104,7 @@ def test_confluents_deserializer_reads_old_records_by_the_newest_schema(changed,
 
 
 def plain(value):
-    """Give a value as every reader gives it: of a union the value, of times those of UTC."""
+    """Return a value as every reader gives it: of a union the value, of times those of UTC."""
     match value:
         case dict():
             return {name: plain(each) for name, each in value.items()}

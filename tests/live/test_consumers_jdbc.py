@@ -452,7 +452,7 @@ class Sink:
         return wait_for(lambda: self.connect.failure(self.database), None, "a failure")
 
     def arrives(self) -> bool:
-        """Tell whether the tables come to be equal, rather than that the task fails or goes on without."""
+        """Return whether the tables come to be equal, rather than that the task fails or goes on without."""
         deadline = time.monotonic() + 60
         while self.differences(self.tables):
             if self.connect.failure(self.database) is not None or time.monotonic() > deadline:

@@ -71,7 +71,7 @@ def values(settings: KafkaSettings, topic: str, isolation: str = "read_committed
 
 
 def opened(producer: TransactionalProducer) -> bytes | None:
-    """Give the state that a service finds when it starts."""
+    """Return the state that a service finds when it starts."""
     (stored,) = producer.open()
     return None if stored is None else stored.value
 

@@ -100,7 +100,7 @@ class Cluster:
         return wait_for(phase, None, lambda: self.kubelet.log(name), 600)
 
     def executors(self) -> Sequence[dict[str, Any]]:
-        """Give the pods of executors."""
+        """Return the pods of executors."""
         answer = self.server.call("GET", "pods?labelSelector=spark-role%3Dexecutor")
         assert answer is not None
         found: list[dict[str, Any]] = answer["items"]

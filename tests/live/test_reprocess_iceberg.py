@@ -219,7 +219,7 @@ def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp
 
 
 def recipe(runs: Runs, table: str = "orders", **columns: str) -> list[str]:
-    """Give what docs/jobs.md says to do at each run, with ``columns`` in place of some of its own."""
+    """Return what docs/jobs.md says to do at each run, with ``columns`` in place of some of its own."""
     text = sql_of_docs(runs, "CREATE TABLE IF NOT EXISTS")
     for name, column in columns.items():
         assert f" after.{name}," in text

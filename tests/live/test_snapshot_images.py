@@ -106,7 +106,7 @@ INSERT INTO vectors VALUES (1, {of}('[1.5, -2, 3e-38]')), (2, NULL), (3, {of}('[
 
 
 def of_vectors(version: str) -> str:
-    """Give the statements in the words of a server, nothing for one without the type."""
+    """Return the statements in the words of a server, nothing for one without the type."""
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     mariadb = "MariaDB" in version
     if number < ((11, 7) if mariadb else (9, 0)):
@@ -123,7 +123,7 @@ TYPES_SESSION = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:
 
 
 def every_type(version: str) -> list[str]:
-    """Give statements that make tables of every type that a server has, with rows."""
+    """Return statements that make tables of every type that a server has, with rows."""
     lists = {
         "set_members": ",".join(f"'m{number}'" for number in range(64)),
         "enum_members": ",".join(f"'e{number}'" for number in range(300)),

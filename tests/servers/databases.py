@@ -177,7 +177,7 @@ class NamedServer:
 
 
 def fetched(name: str) -> DatabaseServer:
-    """Give the server of a name in :data:`FETCHED`, not started yet."""
+    """Return the server of a name in :data:`FETCHED`, not started yet."""
     match name:
         case "mysql":
             return MySQL()

@@ -230,7 +230,7 @@ class World:
         self._read: dict[bytes, Any] = {}
 
     def copy(self) -> Self:
-        """Give another world in which all has happened that has happened in this one."""
+        """Return another world in which all has happened that has happened in this one."""
         other = copy.copy(self)
         other.broker = self.broker.copy()
         return other
@@ -573,7 +573,7 @@ class Faults(RuleBasedStateMachine):
 
 
 def world_before(name: str, folder: Path) -> World:
-    """Give a world in which the input of a service is complete, and nothing else."""
+    """Return a world in which the input of a service is complete, and nothing else."""
     world = World(folder)
     for earlier in SERVICES[: SERVICES.index(name)] if name != "run" else ():
         world.run(earlier)

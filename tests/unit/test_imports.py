@@ -178,7 +178,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def plain(source: str) -> str:
-    """Give the imports of a module of Cython, ``cimport`` among them, as Python has them."""
+    """Return the imports of a module of Cython, ``cimport`` among them, as Python has them."""
     return "\n".join(found[0].strip().replace("cimport", "import") for found in IMPORT.finditer(source))
 
 

@@ -263,7 +263,7 @@ class EventRecord:
 
 
 def _record_opener() -> "Callable[[bytes, int], EventRecord]":
-    """Give the function that reads the record at an offset: the kernel's where there is one."""
+    """Return the function that reads the record at an offset: the kernel's where there is one."""
     if not kernel.has("event_records"):
         return EventRecord
     from millrace.kernel.event_records import HeadReader, RecordReader  # noqa: PLC0415 - only where it is built

@@ -82,7 +82,7 @@ def event_classes() -> list[type]:
 
 
 def event_branches() -> dict[type, int]:
-    """Give the number of each event's branch in the union."""
+    """Return the number of each event's branch in the union."""
     return {each: index for index, each in enumerate(event_classes())}
 
 
@@ -122,7 +122,7 @@ def by_kind(
 
 
 def _record_schema(declared: type, defined: set[str]) -> Any:
-    """Give the schema of an event or structure; a structure that was given before is named only."""
+    """Return the schema of an event or structure; a structure that was given before is named only."""
     name = declared.__name__
     if name in defined:
         return f"{NAMESPACE}.{name}"

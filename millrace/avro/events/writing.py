@@ -119,7 +119,7 @@ class EventSerializer:
         }
 
     def compiled(self) -> "EventRecordWriter | None":
-        """Give the kernel's writer of the same records, from raw events; None where there is no kernel."""
+        """Return the kernel's writer of the same records, from raw events; None where there is no kernel."""
         if not kernel.has("events"):
             return None
         from millrace.kernel.events import EventRecordWriter  # noqa: PLC0415 - only where it is built
@@ -186,7 +186,7 @@ class EventSerializer:
         *,
         table: tuple[str, str] | None = None,
     ) -> tuple[bytes, bytes]:
-        """Give what stands before and after the ``size`` bytes of a field that is too large to be held.
+        """Return what stands before and after the ``size`` bytes of a field that is too large to be held.
 
         ``field`` is the :attr:`Event.rest_field` of the event; ``place`` are epoch, log file, position and
         sub_index.

@@ -200,7 +200,7 @@ def _facts() -> dict[str, Any]:
 
 
 def current_name(name: str) -> str:
-    """Give the name that servers have for a character set since MySQL 8.0.28: ``utf8`` is utf8mb3."""
+    """Return the name that servers have for a character set since MySQL 8.0.28: ``utf8`` is utf8mb3."""
     return "utf8mb3" if name == "utf8" else name
 
 
@@ -254,7 +254,7 @@ def _collations() -> dict[int, str]:
 
 
 def charset_of_collation(collation_id: int) -> str:
-    """Give the name of the character set to which a collation belongs.
+    """Return the name of the character set to which a collation belongs.
 
     Raise :class:`UnsupportedError` for an id that none of :func:`collation_servers` has.
     """
@@ -267,7 +267,7 @@ def charset_of_collation(collation_id: int) -> str:
 
 @cache
 def collation_of_charset(name: str) -> int:
-    """Give the lowest id among the collations of a character set; raise as :func:`charset_of_collation`."""
+    """Return the lowest id among the collations of a character set; raise as :func:`charset_of_collation`."""
     name = current_name(name)
     ids = [collation_id for collation_id, owner in _collations().items() if owner == name]
     if not ids:
@@ -292,7 +292,7 @@ def _collation_table() -> dict[int, tuple[str, str, str]]:
 
 
 def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | None:
-    """Give the name of a collation, None where its id is not known.
+    """Return the name of a collation, None where its id is not known.
 
     ``utf8mb3`` says that the collations of that character set bear its full name, and not that of ``utf8``:
     see :func:`names_utf8mb3`.
@@ -306,12 +306,12 @@ def collation_name(collation_id: int, *, mariadb: bool, utf8mb3: bool) -> str | 
 
 
 def names_utf8mb3(server_version: tuple[int, ...], *, mariadb: bool) -> bool:
-    """Tell whether a server names collations utf8mb3_… in full: MySQL since 8.0.30, MariaDB since 10.6."""
+    """Return whether a server names collations utf8mb3_… in full: MySQL since 8.0.30, MariaDB since 10.6."""
     return server_version >= ((10, 6) if mariadb else (8, 0, 30))
 
 
 def charset_name(collation_id: int, *, utf8mb3: bool) -> str | None:
-    """Give the name of a collation's character set, None where the id is not known."""
+    """Return the name of a collation's character set, None where the id is not known."""
     try:
         name = charset_of_collation(collation_id)
     except UnsupportedError:
@@ -339,5 +339,5 @@ _MAX_BYTES_PER_CHARACTER = {
 
 
 def max_bytes_per_character(name: str) -> int:
-    """Give the length of a set's longest code, by which the servers reckon a column's length in bytes."""
+    """Return the length of a set's longest code, by which the servers reckon a column's length in bytes."""
     return _MAX_BYTES_PER_CHARACTER.get(current_name(name), 1)

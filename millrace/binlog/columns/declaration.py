@@ -91,7 +91,7 @@ class AvroOptions:
 
 
 def semantic(avro: str, name: str, *, logical: str | None = None, **parameters: str) -> AvroType:
-    """Give an Avro type with its semantic type, which sinks of Kafka Connect know, and its parameters."""
+    """Return an Avro type with its semantic type, which sinks of Kafka Connect know, and its parameters."""
     rest: dict[str, Any] = {} if logical is None else {"logicalType": logical}
     if parameters:
         rest["connect.parameters"] = parameters
@@ -261,11 +261,11 @@ class ColumnCodec(ABC):
 
     @abstractmethod
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give the Avro type of the values (without the union with null)."""
+        """Return the Avro type of the values (without the union with null)."""
 
     @abstractmethod
     def avro_decoder(self, options: AvroOptions) -> Convert | None:
-        """Give the function from payload to plain value of :meth:`avro_type`, None where they are the same.
+        """Return the function from payload to plain value of :meth:`avro_type`, None where they are the same.
 
         "Plain" is what an Avro writer takes for the type without its logical type: int, float, str, bytes,
         list or dict. The function raises :class:`UnrepresentableError` or :class:`UnicodeDecodeError` for a
@@ -299,7 +299,7 @@ class ColumnCodec(ABC):
         return value.decode("ascii")
 
     def to_json(self, value: Any) -> Any:
-        """Give a natural value as JSON has it; bytes where it is no text."""
+        """Return a natural value as JSON has it; bytes where it is no text."""
         if isinstance(value, int | str):
             return value
         try:
@@ -312,7 +312,7 @@ class ColumnCodec(ABC):
         return self.sql_type().upper()
 
     def printer(self) -> Print | None:
-        """Give what writes a payload as ``mysqlbinlog -v`` does; None where that is a string in quotes.
+        """Return what writes a payload as ``mysqlbinlog -v`` does; None where that is a string in quotes.
 
         Payloads of types that mysqlbinlog does not know are written as SQL.
         """
@@ -360,7 +360,7 @@ _IN_CATALOG: dict[str, tuple[ColumnType, MetadataOf]] = {}
 
 
 def always(metadata: Metadata) -> MetadataOf:
-    """Give what is the metadata of all columns of a type."""
+    """Return what is the metadata of all columns of a type."""
     return lambda _: metadata
 
 
@@ -403,12 +403,12 @@ def declare(
 
 
 def catalog_types() -> Iterable[str]:
-    """Give the names that the catalog has for types."""
+    """Return the names that the catalog has for types."""
     return _IN_CATALOG
 
 
 def travels_as(column: CatalogColumn, *, mariadb: bool) -> tuple[ColumnType, Metadata] | None:
-    """Give what a table map has of a column of the catalog; None where its type is not known."""
+    """Return what a table map has of a column of the catalog; None where its type is not known."""
     if column.type.name == "vector" and mariadb:
         return ColumnType.VARCHAR, LengthMetadata(4 * column.type.argument(1))
     if column.type.name not in _IN_CATALOG:
@@ -440,7 +440,7 @@ def codec_of(column: Column) -> ColumnCodec:
 
 
 def avro_types(columns: Iterable[Column], options: AvroOptions) -> list[AvroType]:
-    """Give the Avro types of the fields of one record.
+    """Return the Avro types of the fields of one record.
 
     A schema defines a named type (GEOMETRY is a record) where it comes first, and names it from then on.
     """

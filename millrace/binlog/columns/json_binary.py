@@ -138,7 +138,7 @@ class _Entries:
             yield _utf8(self.document.bytes(self.start + offset, size, self.end))
 
     def places(self) -> Iterator[tuple[int, int, int]]:
-        """Give the type of each value, where it lies and where it ends at the latest."""
+        """Yield the type of each value, where it lies and where it ends at the latest."""
         data, width = self.document.data, self.width
         for index in range(self.count):
             entry = self.values_start + index * (width + 1)
@@ -330,7 +330,7 @@ class _Text:
         self._parts: list[str] = []
 
     def all(self) -> str:
-        """Give what has been written."""
+        """Return what has been written."""
         return "".join([*self._written, *self._parts])
 
     def value(self, kind: int, start: int, end: int, depth: int) -> None:

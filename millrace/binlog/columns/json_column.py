@@ -41,7 +41,7 @@ class Json(ColumnCodec):
         self._whole_doubles = column.whole_doubles
 
     def decode(self, payload: bytes) -> JsonValue:
-        """Give a JsonValue; whether it is well formed shows when its content is asked for."""
+        """Return a JsonValue; whether it is well formed shows when its content is asked for."""
         return JsonValue(payload)
 
     def encode(self, value: JsonValue) -> bytes:
@@ -49,7 +49,7 @@ class Json(ColumnCodec):
         return value.binary
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string."""
+        """Return string."""
         return semantic("string", "io.debezium.data.Json")
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
@@ -69,7 +69,7 @@ class Json(ColumnCodec):
         return Native(NativeKind.JSON, int(self._whole_doubles))
 
     def text(self, value: JsonValue) -> str | bytes:
-        """Give the text; the binary form where it is malformed."""
+        """Return the text; the binary form where it is malformed."""
         try:
             return json_text(value.binary, whole_doubles=self._whole_doubles)
         except (MalformedError, UnrepresentableError):

@@ -57,7 +57,7 @@ def encode_json(text: str) -> bytes:
 
 
 def _value(value: Any) -> tuple[int, bytes]:
-    """Give type and bytes of a value."""
+    """Return type and bytes of a value."""
     if isinstance(value, str):
         return _STRING, _sized(value.encode())
     if isinstance(value, dict):

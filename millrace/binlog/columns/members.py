@@ -79,18 +79,18 @@ class _MemberCodec(ColumnCodec):
 
     @abstractmethod
     def _is_known(self, value: int) -> bool:
-        """Tell whether the members have a name for the value."""
+        """Return whether the members have a name for the value."""
 
     def from_selected(self, value: bytes) -> int:
         """Read decimal digits."""
         return int(value)
 
     def to_json(self, value: int) -> Any:
-        """Give the text; the number where there is none, for its digits could be a member's name."""
+        """Return the text; the number where there is none, for its digits could be a member's name."""
         return self.text(value) if self._is_known(value) else value
 
     def decode(self, payload: Any) -> int:
-        """Give the integer."""
+        """Return the integer."""
         value: int = int.from_bytes(payload, "little") if self.size == 3 else payload
         return value
 
@@ -106,7 +106,7 @@ class _MemberCodec(ColumnCodec):
         return f"{self.name}({','.join(members)})"
 
     def _texts(self) -> list[bytes] | None:
-        """Give the members in UTF-8, None where one has no text."""
+        """Return the members in UTF-8, None where one has no text."""
         found = []
         for member in self.members or ():
             if isinstance(member, bytes):
@@ -130,7 +130,7 @@ class Enum(_MemberCodec):
         return self.members is not None and value <= len(self.members)
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string where the members are known, else int."""
+        """Return string where the members are known, else int."""
         if self.members is None:
             return "int"
         return semantic("string", "io.debezium.data.Enum", allowed=_allowed(self.members))
@@ -160,7 +160,7 @@ class Enum(_MemberCodec):
         return 1 + (self.members or ()).index(text)
 
     def text(self, value: int) -> str | bytes:
-        """Give the member, or its bytes; its number where it has no name."""
+        """Return the member, or its bytes; its number where it has no name."""
         if self.members is None or not self._is_known(value):
             return str(value)
         return self.members[value - 1] if value else ""
@@ -189,7 +189,7 @@ class Set(_MemberCodec):
         return self.members is not None and not value >> len(self.members)
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string where the members are known, else long."""
+        """Return string where the members are known, else long."""
         if self.members is None:
             return "long"
         return semantic("string", "io.debezium.data.EnumSet", allowed=_allowed(self.members))
@@ -229,7 +229,7 @@ class Set(_MemberCodec):
         return sum(1 << members.index(one) for one in set(text.split(","))) if text else 0
 
     def text(self, value: int) -> str | bytes:
-        """Give the members with commas between them, as bytes if one is; the number where one has no name."""
+        """Return the members, separated by commas, as bytes if one is; the number where one has no name."""
         if self.members is None or not self._is_known(value):
             return str(value)
         chosen = [member for bit, member in enumerate(self.members) if value >> bit & 1]

@@ -314,7 +314,7 @@ KINDS_OF_SERVER = ("9.7.4", "8.0.15", "11.4.5-MariaDB")
 
 @cache
 def _counted(server: Servers) -> tuple[frozenset[ColumnType], frozenset[ColumnType]]:
-    """Give the types that a server counts among those with a sign, and among those with a character set."""
+    """Return the types that a server counts among those with a sign, and among those with a character set."""
     numeric = (column_type for column_type, codec in COLUMNS.items() if codec.signedness & server)
     character = (column_type for column_type, codec in COLUMNS.items() if codec.collations & server)
     return frozenset(numeric), frozenset(character)
@@ -341,7 +341,7 @@ _YEAR_HAS_SIGN = (8, 0, 20)
 def _collations(
     default: DefaultCharset | None, each: tuple[int, ...] | None, count: int
 ) -> Sequence[int | None]:
-    """Give the collation of each of the ``count`` columns of a kind, None where the map does not tell."""
+    """Return the collation of each of the ``count`` columns of a kind, None where the map does not tell."""
     if each is not None:
         if len(each) != count:
             raise InvalidValueError(f"{len(each)} collations are given for {count} columns")
@@ -408,7 +408,7 @@ def _set_keys(columns: list[Column], metadata: OptionalMetadata) -> None:
 
 
 def plain_columns(table_map: TableMap) -> list[Column]:
-    """Give the columns of a table map without its optional metadata; raise as :func:`columns_of`."""
+    """Return the columns of a table map without its optional metadata; raise as :func:`columns_of`."""
     return _plain(table_map.column_types, table_map.column_metadata, table_map.null_bits)
 
 
@@ -430,7 +430,7 @@ def _plain(column_types: bytes, column_metadata: bytes, null_bits: bytes) -> lis
 
 
 def columns_of(table_map: TableMap, *, server_version: str | None = None) -> tuple[Column, ...]:
-    """Give the columns of a table map with all that the event itself tells about them.
+    """Return the columns of a table map with all that the event itself tells about them.
 
     ``server_version`` is that of the format description in front of the event: see the top of this module.
     Raise :class:`MalformedError` where the parts of the event contradict each other, and
@@ -448,7 +448,7 @@ def _columns_of(
     optional_metadata: bytes,
     server_version: str | None,
 ) -> tuple[Column, ...]:
-    """Give columns that were given before where a table has the same: of thousands many are alike."""
+    """Return columns that were given before where a table has the same: of thousands many are alike."""
     columns = _plain(column_types, column_metadata, null_bits)
     metadata = decode_optional_metadata(optional_metadata)
     if server_version is not None:

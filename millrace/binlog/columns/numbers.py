@@ -75,7 +75,7 @@ class Integer(ColumnCodec):
         self.zerofill = sql_type.argument(0) if "zerofill" in sql_type.attributes else 0
 
     def decode(self, payload: Any) -> int:
-        """Give an int."""
+        """Return an int."""
         if self.size == 3:
             return int.from_bytes(payload, "little", signed=self.signed)
         value: int = payload
@@ -91,7 +91,7 @@ class Integer(ColumnCodec):
         return value
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give int up to 31 bits, long up to 63, and for BIGINT UNSIGNED what the options say."""
+        """Return int up to 31 bits, long up to 63, and for BIGINT UNSIGNED what the options say."""
         if self.size == 8 and not self.signed:
             if options.bigint_unsigned == "decimal":
                 return {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
@@ -301,7 +301,7 @@ class NewDecimal(ColumnCodec):
         self.struct_code = f"{self.format.size}s"
 
     def decode(self, payload: bytes) -> Decimal:
-        """Give a Decimal with the column's scale; a negative zero keeps its sign."""
+        """Return a Decimal with the column's scale; a negative zero keeps its sign."""
         return self.format.decode(payload)
 
     def encode(self, value: Decimal) -> bytes:
@@ -314,7 +314,7 @@ class NewDecimal(ColumnCodec):
         return options.decimal == "string"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give decimal up to 38 digits; above that a string, unless the options ask for something else."""
+        """Return decimal up to 38 digits; above that a string, unless the options ask for something else."""
         if self._is_string(options):
             return "string"
         if options.decimal == "double":
@@ -432,7 +432,7 @@ def format_float(value: float) -> str:
 
 
 def short_float(value: float) -> float:
-    """Give a number of 32 bits with as few digits as tell it from its neighbours."""
+    """Return a number of 32 bits with as few digits as tell it from its neighbours."""
     for digits in range(6, 9):
         short = float(f"{value:.{digits}g}")
         try:
@@ -463,7 +463,7 @@ class Real(ColumnCodec):
         self.decimals = arguments[1] if len(arguments) > 1 else None
 
     def decode(self, payload: float) -> float:
-        """Give a float."""
+        """Return a float."""
         if not math.isfinite(payload):
             raise InvalidValueError(f"{payload} is not a {self.name.upper()}")
         return payload
@@ -473,7 +473,7 @@ class Real(ColumnCodec):
         return value
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give float or double."""
+        """Return float or double."""
         return self.name
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
@@ -502,7 +502,7 @@ class Real(ColumnCodec):
         return float(value)
 
     def to_json(self, value: float) -> float:
-        """Give the number with as few digits as tell it from others."""
+        """Return the number with as few digits as tell it from others."""
         return short_float(value) if self.name == "float" else value
 
     def printed_type(self) -> str:
@@ -545,7 +545,7 @@ class Bit(ColumnCodec):
         self.struct_code = f"{self.size}s"
 
     def decode(self, payload: bytes) -> int:
-        """Give an int."""
+        """Return an int."""
         return int.from_bytes(self._checked(payload), "big")
 
     def _checked(self, payload: bytes) -> bytes:
@@ -562,7 +562,7 @@ class Bit(ColumnCodec):
             raise EncodeError(f"{value} is out of range for bit({self.bits})") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give bytes, the most significant first; as Debezium, a boolean or bytes with the least first."""
+        """Return bytes, the most significant first; as Debezium, a boolean or bytes with the least first."""
         if options.bit == "bytes":
             return "bytes"
         return (
@@ -591,7 +591,7 @@ class Bit(ColumnCodec):
         return value
 
     def text(self, value: int) -> bytes:
-        """Give the bytes that the server sends."""
+        """Return the bytes that the server sends."""
         return self.encode(value)
 
     def from_selected(self, value: bytes) -> int:
@@ -617,7 +617,7 @@ class Year(ColumnCodec):
     struct_code = "B"
 
     def decode(self, payload: int) -> int:
-        """Give an int."""
+        """Return an int."""
         return payload + 1900 if payload else 0
 
     def encode(self, value: int) -> int:
@@ -627,7 +627,7 @@ class Year(ColumnCodec):
         return value - 1900 if value else 0
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give int."""
+        """Return int."""
         return semantic("int", "io.debezium.time.Year")
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options

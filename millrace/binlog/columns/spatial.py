@@ -79,7 +79,7 @@ class Geometry(ColumnCodec):
         self.length_bytes = column.metadata.length_bytes
 
     def decode(self, payload: bytes) -> GeometryValue | bytes:
-        """Give a GeometryValue."""
+        """Return a GeometryValue."""
         if len(payload) < 4:
             return payload
         return GeometryValue(int.from_bytes(payload[:4], "little"), payload[4:])
@@ -91,7 +91,7 @@ class Geometry(ColumnCodec):
         return value.srid.to_bytes(4, "little") + value.wkb
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give a record of WKB and SRID."""
+        """Return a record of WKB and SRID."""
         return GEOMETRY_RECORD
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
@@ -110,7 +110,7 @@ class Geometry(ColumnCodec):
         return Native(NativeKind.GEOMETRY)
 
     def text(self, value: GeometryValue | bytes) -> bytes:
-        """Give the bytes that the server sends."""
+        """Return the bytes that the server sends."""
         return self.encode(value)
 
     def printed_type(self) -> str:
@@ -136,7 +136,7 @@ class _VectorCodec(ColumnCodec):
         self.length_bytes = column.metadata.length_bytes
 
     def decode(self, payload: bytes) -> tuple[float, ...] | bytes:
-        """Give a tuple of floats; bytes where their number is no multiple of four."""
+        """Return a tuple of floats; bytes where their number is no multiple of four."""
         if len(payload) % 4:
             return payload
         return struct.unpack(f"<{len(payload) // 4}f", payload)
@@ -151,7 +151,7 @@ class _VectorCodec(ColumnCodec):
             raise EncodeError(f"{value} is not a VECTOR") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give an array of float."""
+        """Return an array of float."""
         return {
             "type": "array",
             "items": "float",
@@ -170,11 +170,11 @@ class _VectorCodec(ColumnCodec):
         return convert
 
     def text(self, value: tuple[float, ...] | bytes) -> bytes:
-        """Give the bytes that the server sends."""
+        """Return the bytes that the server sends."""
         return self.encode(value)
 
     def to_json(self, value: tuple[float, ...] | bytes) -> list[float | str] | bytes:
-        """Give the floats with as few digits as tell them from others."""
+        """Return the floats with as few digits as tell them from others."""
         if isinstance(value, bytes):
             return value
         return [short_float(item) if math.isfinite(item) else str(item) for item in value]

@@ -34,7 +34,7 @@ class SqlType:
         return self.name.endswith(("binary", "blob"))
 
     def argument(self, default: int) -> int:
-        """Give the first number, or ``default`` where there is none."""
+        """Return the first number, or ``default`` where there is none."""
         return self.arguments[0] if self.arguments else default
 
 

@@ -110,7 +110,7 @@ class _StringCodec(ColumnCodec):
         self.kind = _kind(column)
 
     def decode(self, payload: bytes) -> str | bytes:
-        """Give str where the bytes are text that encodes to the same bytes, else bytes."""
+        """Return str where the bytes are text that encodes to the same bytes, else bytes."""
         if self.charset is None:
             return payload
         try:
@@ -133,7 +133,7 @@ class _StringCodec(ColumnCodec):
             raise EncodeError(f"{value!r} is not text in {self.charset.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give string where the character set is known, else bytes, or digits by option."""
+        """Return string where the character set is known, else bytes, or digits by option."""
         return "bytes" if self.charset is None and options.binary == "bytes" else "string"
 
     def avro_decoder(self, options: AvroOptions) -> Convert | None:
@@ -161,7 +161,7 @@ class _StringCodec(ColumnCodec):
         return super().from_default(text) if self.charset is None else text
 
     def text(self, value: str | bytes) -> str | bytes:
-        """Give the text, or the bytes."""
+        """Return the text, or the bytes."""
         return value.ljust(self.pad, b"\0") if self.pad and isinstance(value, bytes) else value
 
     def printer(self) -> None:
@@ -267,14 +267,14 @@ class Blob(_StringCodec):
 
 
 def claimed_size(stored: bytes) -> int:
-    """Give the size that a value of a COMPRESSED column says its content has; it never unpacks to more."""
+    """Return the size that a value of a COMPRESSED column says its content has; it never unpacks to more."""
     if not stored or stored[0] >> 4 != 8:
         return max(0, len(stored) - 1)
     return int.from_bytes(stored[1 : 1 + (stored[0] & 7)], "big")
 
 
 def uncompressed(stored: bytes) -> bytes:
-    """Give the content of a value of a COMPRESSED column of MariaDB.
+    """Return the content of a value of a COMPRESSED column of MariaDB.
 
     Layout (``Field_longstr::compress`` and ``uncompress`` in ``sql/field.cc``): nothing for the empty
     string; a zero byte and the bytes as they are; or a byte with 8 in bits 4-7 (zlib), in bit 3 that the
@@ -330,7 +330,7 @@ class _CompressedCodec(_StringCodec):
         return value
 
     def decode(self, payload: bytes) -> Any:
-        """Give a CompressedValue."""
+        """Return a CompressedValue."""
         return CompressedValue(payload)
 
     def encode(self, value: Any) -> bytes:
@@ -357,7 +357,7 @@ class _CompressedCodec(_StringCodec):
         """Leave zlib to the reference."""
 
     def text(self, value: Any) -> str | bytes:
-        """Give the content as text, or its bytes; what does not inflate, as it is stored."""
+        """Return the content as text, or its bytes; what does not inflate, as it is stored."""
         if not isinstance(value, CompressedValue):
             return super().text(value)
         try:
@@ -421,10 +421,10 @@ class _FixedBytesCodec(ColumnCodec, ABC):
     @staticmethod
     @abstractmethod
     def parse(text: str) -> bytes:
-        """Give all bytes of a value that :meth:`format` wrote."""
+        """Return all bytes of a value that :meth:`format` wrote."""
 
     def decode(self, payload: bytes) -> str | bytes:
-        """Give the text; a payload that is too long, or not stripped of zero bytes, stays bytes."""
+        """Return the text; a payload that is too long, or not stripped of zero bytes, stays bytes."""
         if len(payload) > self.size or payload.endswith(b"\0"):
             return payload
         return self.format(payload.ljust(self.size, b"\0"))
@@ -439,7 +439,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
             raise EncodeError(f"{value!r} is not a value of type {self.name}") from error
 
     def avro_type(self, options: AvroOptions) -> AvroType:  # noqa: ARG002 - the same for all options
-        """Give string."""
+        """Return string."""
         return "string"
 
     def avro_decoder(self, options: AvroOptions) -> Convert:  # noqa: ARG002 - the same for all options
@@ -458,7 +458,7 @@ class _FixedBytesCodec(ColumnCodec, ABC):
         return text
 
     def text(self, value: str | bytes) -> str | bytes:
-        """Give the text."""
+        """Return the text."""
         return value
 
     def sql_type(self) -> str:

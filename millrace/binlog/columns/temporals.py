@@ -250,7 +250,7 @@ class DateCodec(_Temporal):
     struct_code = "3s"
 
     def decode(self, payload: bytes) -> Date:
-        """Give a Date."""
+        """Return a Date."""
         packed = int.from_bytes(payload, "little")
         return _checked_date(Date(packed >> 9, packed >> 5 & 15, packed & 31))
 
@@ -262,7 +262,7 @@ class DateCodec(_Temporal):
         return (year << 9 | month << 5 | day).to_bytes(3, "little")
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give days since 1970-01-01; Connect's converters take no other name beside ``date``."""
+        """Return days since 1970-01-01; Connect's converters take no other name beside ``date``."""
         if options.temporal == "debezium":
             return semantic("int", "io.debezium.time.Date")
         return semantic("int", "org.apache.kafka.connect.data.Date", logical="date")
@@ -314,7 +314,7 @@ class _TimeCodec(_Temporal):
     name = "time"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give a long: microseconds, negative ones and more than a day included; or Connect's time of day."""
+        """Return a long: microseconds, which may be negative or exceed a day; or Connect's time of day."""
         if options.temporal == "connect":
             return semantic("int", "org.apache.kafka.connect.data.Time", logical="time-millis")
         return semantic("long", "io.debezium.time.MicroTime")
@@ -324,7 +324,7 @@ class _TimeCodec(_Temporal):
         """Read the signed number of microseconds."""
 
     def decode(self, payload: bytes) -> dt.timedelta:
-        """Give a timedelta."""
+        """Return a timedelta."""
         return dt.timedelta(microseconds=self.micros(payload))
 
     def avro_decoder(self, options: AvroOptions) -> Convert:
@@ -463,7 +463,7 @@ class _DateTimeCodec(_Temporal):
     name = "datetime"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give microseconds since 1970-01-01 00:00:00 of the same clock; milliseconds by option."""
+        """Return microseconds since 1970-01-01 00:00:00 of the same clock; milliseconds by option."""
         match options.temporal:
             case "logical":
                 return semantic("long", _MICRO_TIMESTAMP, logical="local-timestamp-micros")
@@ -480,7 +480,7 @@ class _DateTimeCodec(_Temporal):
 
     @abstractmethod
     def to_micros(self) -> Convert:
-        """Give the function from payload to microseconds."""
+        """Return the function from payload to microseconds."""
 
     def avro_decoder(self, options: AvroOptions) -> Convert:
         """Convert to microseconds or milliseconds."""
@@ -521,7 +521,7 @@ class DateTime2(_DateTimeCodec):
         self.struct_code = f"{5 + self.fraction_bytes}s"
 
     def decode(self, payload: bytes) -> DateTime:
-        """Give a DateTime."""
+        """Return a DateTime."""
         packed = int.from_bytes(payload[:5], "big") - 0x8000000000
         if packed < 0:
             raise InvalidValueError(f"{payload.hex()} is not a DATETIME")
@@ -609,7 +609,7 @@ class DateTimeOld(_DateTimeCodec):
         self.struct_code = f"{self.size}s" if self.digits else "Q"
 
     def decode(self, payload: Any) -> DateTime:
-        """Give a DateTime."""
+        """Return a DateTime."""
         if self.digits:
             rest, micros = divmod(int.from_bytes(payload, "big") * self.unit, 1_000_000)
             rest, second = divmod(rest, 60)
@@ -648,7 +648,7 @@ class _TimestampCodec(_Temporal):
     name = "timestamp"
 
     def avro_type(self, options: AvroOptions) -> AvroType:
-        """Give microseconds since 1970-01-01 00:00:00 UTC; a text in UTC or milliseconds by option."""
+        """Return microseconds since 1970-01-01 00:00:00 UTC; a text in UTC or milliseconds by option."""
         match options.temporal:
             case "logical":
                 return semantic("long", _MICRO_TIMESTAMP, logical="timestamp-micros")
@@ -659,7 +659,7 @@ class _TimestampCodec(_Temporal):
 
     @abstractmethod
     def to_micros(self) -> Convert:
-        """Give the function from payload to microseconds."""
+        """Return the function from payload to microseconds."""
 
     def avro_decoder(self, options: AvroOptions) -> Convert:
         """Convert to microseconds, to text in ISO 8601, or to milliseconds."""
@@ -717,7 +717,7 @@ class Timestamp2(_TimestampCodec):
         self.struct_code = f"{4 + self.fraction_bytes}s"
 
     def decode(self, payload: bytes) -> Timestamp:
-        """Give a Timestamp."""
+        """Return a Timestamp."""
         units = int.from_bytes(payload[4:], "big")
         fraction = checked_fraction(units, self.digits, _UNITS[self.fraction_bytes])
         return Timestamp(int.from_bytes(payload[:4], "big"), fraction)
@@ -775,7 +775,7 @@ class TimestampOld(_TimestampCodec):
         self.struct_code = f"{4 + self.fraction_bytes}s" if self.digits else "I"
 
     def decode(self, payload: Any) -> Timestamp:
-        """Give a Timestamp."""
+        """Return a Timestamp."""
         if self.digits:
             fraction = checked_fraction(int.from_bytes(payload[4:], "big"), self.digits, self.unit)
             return Timestamp(int.from_bytes(payload[:4], "big"), fraction)

@@ -13,7 +13,7 @@ __all__ = ["decompress_beginning", "decompress_pieces", "decompress_record", "un
 
 
 def unpacked_size(record: bytes) -> int:
-    """Give the size that a compressed record says its content has; it never unpacks to more.
+    """Return the size that a compressed record says its content has; it never unpacks to more.
 
     0 where it cannot be unpacked.
     """
@@ -69,7 +69,7 @@ def decompress_pieces(record: bytes) -> Iterator[bytes]:
 
 
 def _head(record: bytes) -> tuple[int, int]:
-    """Give the size of the content, and where the zlib stream starts."""
+    """Return the size of the content, and where the zlib stream starts."""
     if not record or not record[0] & 0x80:
         raise InvalidValueError("a compressed record starts with a byte that has its highest bit set")
     algorithm, length_size = record[0] >> 4 & 7, record[0] & 7

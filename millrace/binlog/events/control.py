@@ -53,7 +53,7 @@ class UnknownEvent(Event):
         return cls(data[offset:end])
 
     def encode_fields(self, post_header_length: int) -> bytes:
-        """Give the bytes back."""
+        """Return the bytes back."""
         return self.body
 
 
@@ -105,7 +105,7 @@ def _version_text(server_version: str) -> str:
 
 
 def has_checksum_algorithm(server_version: str) -> bool:
-    """Tell whether a server of that version ends its format description with algorithm and checksum.
+    """Return whether a server of that version ends its format description with algorithm and checksum.
 
     So do MySQL since 5.6.1 and MariaDB since 5.3.0.
     """

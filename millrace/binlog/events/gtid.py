@@ -103,7 +103,7 @@ class TransactionIdEvent(Event):
 
     @abstractmethod
     def transaction_id(self, header: EventHeader) -> str | None:
-        """Give the identifier as text; None where the transaction has none."""
+        """Return the identifier as text; None where the transaction has none."""
 
 
 @abstract_event
@@ -136,7 +136,7 @@ class GtidEvent(TransactionIdEvent):
         return f"{sid_text(self.sid)}:{self.gno}"
 
     def transaction_id(self, header: EventHeader) -> str | None:
-        """Give the identifier as text."""
+        """Return the identifier as text."""
         return self.gtid
 
 
@@ -310,7 +310,7 @@ class GtidTaggedLogEvent(TransactionIdEvent):
         return f"{sid_text(self.sid)}:{tag}{self.gno}"
 
     def transaction_id(self, header: EventHeader) -> str:
-        """Give the identifier as text."""
+        """Return the identifier as text."""
         return self.gtid
 
     @classmethod

@@ -108,7 +108,7 @@ class MariadbGtidEvent(TransactionIdEvent):
         return f"{self.domain_id}-{server_id}-{self.seq_no}"
 
     def transaction_id(self, header: EventHeader) -> str:
-        """Give the identifier as text."""
+        """Return the identifier as text."""
         return self.gtid(header.server_id)
 
 

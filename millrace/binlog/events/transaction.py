@@ -142,7 +142,7 @@ class TransactionPayloadEvent(Event):
 
 
 def _held(events: Iterable["bytes | LargeInnerEvent"], max_size: int) -> Iterator[bytes]:
-    """Give events, none of which may be too large to be held."""
+    """Yield events, none of which may be too large to be held."""
     for inner in events:
         size = inner.size if isinstance(inner, LargeInnerEvent) else len(inner)
         if isinstance(inner, LargeInnerEvent) or size > max_size:

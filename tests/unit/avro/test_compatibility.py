@@ -119,7 +119,7 @@ MEANT = {
 
 
 def meaning(value, avro):
-    """Give what kind of value it is, and the value, of what a reader has got by a schema."""
+    """Return what kind of value it is, and the value, of what a reader has got by a schema."""
     rest = avro if isinstance(avro, dict) else {}
     name = rest.get("logicalType", rest.get("connect.name"))
     if name == "decimal" and isinstance(value, bytes):

@@ -95,7 +95,7 @@ class MadeLog:
         return self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), database, text.encode()), flags=flags)
 
     def raw(self) -> list[RawEvent]:
-        """Give the events as an input does."""
+        """Return the events as an input does."""
         return [RawEvent(self.name, self.name, position, data) for position, data in self.events]
 
     def records(self) -> list[LogRecord]:
@@ -123,7 +123,7 @@ def text_of(*logs: MadeLog, options: Any = None, make: Any = TextOutput) -> str:
 
 
 def body(text: str) -> list[str]:
-    """Give the lines after the first log's format description, without the tail."""
+    """Return the lines after the first log's format description, without the tail."""
     lines = text.split("\n")
     starts = [number for number, line in enumerate(lines) if line.startswith(("# at ", "'/*!*/;"))]
     start = starts[1] + 1 if lines[starts[1]].startswith("'") else starts[1]
@@ -131,7 +131,7 @@ def body(text: str) -> list[str]:
 
 
 def binlog_statements(text: str) -> list[list[bytes]]:
-    """Give the events of each BINLOG statement."""
+    """Return the events of each BINLOG statement."""
     found = []
     for block in re.findall(r"BINLOG '\n(.*?)\n'", text, re.DOTALL):
         data = b"".join(map(base64.b64decode, block.split("\n")))
@@ -145,7 +145,7 @@ def binlog_statements(text: str) -> list[list[bytes]]:
 
 
 def listed(*arguments: str) -> list[dict[str, Any]]:
-    """Give what ``millrace binlog --json`` says of files."""
+    """Return what ``millrace binlog --json`` says of files."""
     outcome = CliRunner().invoke(main, ["binlog", "--json", *arguments], catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.stderr
     return [json.loads(line) for line in outcome.stdout.splitlines()]

@@ -174,7 +174,7 @@ WAYS = (
 
 
 def logs_of_all_kinds(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Give logs with the options that they need: whole, cut, damaged, joined, packed, encrypted."""
+    """Yield logs with the options that they need: whole, cut, damaged, joined, packed, encrypted."""
     chance = random.Random(5)
     for name in ("mysql.000001", "mariadb.000001", "mariadb-10.1.000001"):
         data = (LOGS / name).read_bytes()

@@ -87,7 +87,7 @@ COLUMNS = list(dict.fromkeys([*PLAIN, *REALS]))
 
 
 def payloads_of(column: Column) -> list[bytes]:
-    """Give the bytes of a column's known values, and such changed at random."""
+    """Return the bytes of a column's known values, and such changed at random."""
     pick = random.Random(0)
     known = [bytes.fromhex(vector.payload) for vector in VECTORS if vector.column == column]
     code = codec_of(column).struct_code

@@ -29,7 +29,7 @@ def raw_events(names: Sequence[str], criteria: Criteria | None = None) -> list[R
 
 
 def shown(names: Sequence[str], criteria: Criteria, *, seeks: bool, context: bool) -> list[tuple[Any, ...]]:
-    """Give what is known of the records that pass the filter."""
+    """Yield what is known of the records that pass the filter."""
     source = FileInput(list(names), seeker=Seeker(criteria) if seeks else None)
     chosen = Filter(criteria, context=context, is_last=lambda path: path == names[-1])
     decoder = LogDecoder()

@@ -73,7 +73,7 @@ def test_definitions_are_those_of_the_server_after_each_statement(server: str) -
 
 
 def _read_otherwise(before: State | None, after: State) -> bool:
-    """Tell whether rows of a table that was there are read by something else after a statement."""
+    """Return whether rows of a table that was there are read by something else after a statement."""
 
     def read(state: State) -> object:
         if not isinstance(state, TableDefinition):

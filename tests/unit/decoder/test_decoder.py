@@ -197,7 +197,7 @@ def run_cut(
 
 
 def described(output: list[Written]) -> list[tuple[Any, ...]]:
-    """Give records with what those of events tell as their values."""
+    """Return records with what those of events tell as their values."""
     return [
         (topic, key, describe(value) if topic == "shop.events" and headers is None else value, *rest, headers)
         for topic, key, value, *rest, headers in output

@@ -104,7 +104,7 @@ def test_a_producer_is_transactional_and_waits_for_all_replicas() -> None:
 
 
 def words(error: KafkaError, doing: str) -> str:
-    """Give what a user reads."""
+    """Return what a user reads."""
     try:
         with translated(doing):
             raise KafkaException(error)

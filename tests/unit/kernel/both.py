@@ -49,7 +49,7 @@ def decode(
     restart: bool = False,
     blocks: bool = False,
 ) -> tuple[list[Written], list[bytes]]:
-    """Give what a decoder writes, and its state after each batch.
+    """Return what a decoder writes, and its state after each batch.
 
     ``restart`` makes a new decoder of the state for each batch. With ``blocks`` it reads and writes blocks.
     """

@@ -230,7 +230,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def damaged_logs() -> Iterator[list[bytes]]:
-    """Give some thousands of events with bytes changed, cut out or put in, between events that are whole."""
+    """Yield some thousands of events with bytes changed, cut out or put in, between events that are whole."""
     chance = random.Random(8)
     for server in sorted(FORMATS):
         whole = [case.data for case in CASES if case.server == server and len(case.data) > 23]
@@ -301,7 +301,7 @@ ATTRIBUTES = (
 
 
 def read(value: bytes, *, compiled: bool) -> Any:
-    """Give all that a record says, or its errors."""
+    """Return all that a record says, or its errors."""
     try:
         record = deserializers[compiled](value)
     except BinlogError as error:

@@ -92,7 +92,7 @@ def stream(draw: st.DrawFn) -> list[list[EventPiece]]:
 
 
 def write(batches: list[list[EventPiece]], due: int, again: int, *, mariadb: bool, compiled: bool) -> Any:
-    """Give what a writer writes and where it stands after each batch; ``again`` batches come twice."""
+    """Return what a writer writes and where it stands after each batch; ``again`` batches come twice."""
     found: list[Any] = []
     with patch.object(kernel, "_enabled", compiled), patch("time.time", lambda: 1_800_000_000.5):
         kafka = Recorder()

@@ -232,7 +232,7 @@ class World:
         return stage
 
     def begin_to_ensure_topics(self, ids):
-        """Give what waits for :meth:`ensure_topics`."""
+        """Return what waits for :meth:`ensure_topics`."""
         return partial(self.ensure_topics, ids)
 
     def ensure_topics(self, ids):

@@ -99,14 +99,14 @@ def world(log, tmp_path, *, entry=None, **options):
 
 
 def mapped(log, tmp_path, **options):
-    """Give the world after a row mapper has read the log to its end."""
+    """Return the world after a row mapper has read the log to its end."""
     made = world(log, tmp_path, **options)
     made.run()
     return made
 
 
 def changes(made, topic=TOPIC):
-    """Give op, images and what they lack of all rows."""
+    """Return op, images and what they lack of all rows."""
     return [
         (
             row["op"],

@@ -52,7 +52,7 @@ def state(position, gtids="", *, epoch=0, file="bin.000001", open_gtid=None):
 
 
 def waits(limit=10):
-    """Give what counts waits, and raises where there is no end of them."""
+    """Return what counts waits, and raises where there is no end of them."""
     found = []
 
     def wait(seconds):
