@@ -337,7 +337,9 @@ class _Reader:
                 table.size += sum(map(len, row))
                 table.columns += 1
                 if table.columns > _MOST_COLUMNS:
-                    raise ProtocolError(f"{self._where}: the table {'.'.join(name)} has no end of columns")
+                    raise ProtocolError(
+                        f"{self._where}: the table {'.'.join(name)} has more than {_MOST_COLUMNS} columns"
+                    )
                 if table.size <= _LARGEST_TABLE:
                     columns.append(self._column(row, table.key))
             yield name, columns if table.size <= _LARGEST_TABLE else []

@@ -169,7 +169,7 @@ class Wire:
         if isinstance(error, ssl.SSLError):
             if self._connecting and not isinstance(error, ssl.SSLEOFError):
                 # With TLS 1.3 a server refuses our certificate only once we think that the handshake is over.
-                return RefusedError(f"{self._server}: TLS does not come about: {_reason(error)}")
+                return RefusedError(f"{self._server}: the TLS handshake failed: {_reason(error)}")
             reason = error.reason or reason
         if self._connecting:
             return UnreachableError(
@@ -257,7 +257,7 @@ class Wire:
     # -- TLS and the end ----------------------------------------------------------------------------
 
     def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Shake hands; what follows is encrypted. Raises RefusedError where TLS does not come about."""
+        """Shake hands; what follows is encrypted. Raises RefusedError where the TLS handshake fails."""
         self.doing = "shaking hands for TLS"
         if self._buffer:
             # Who reads the line may have put it there, to be taken for what comes encrypted.
@@ -282,7 +282,7 @@ class Wire:
         try:
             yield
         except ssl.SSLError as error:
-            raise RefusedError(f"{self._server}: TLS does not come about: {_reason(error)}") from error
+            raise RefusedError(f"{self._server}: the TLS handshake failed: {_reason(error)}") from error
         except OSError as error:
             raise self.lost(error) from error
 
@@ -354,7 +354,7 @@ def _cannot_connect(server: str, error: OSError) -> UnreachableError:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Say why TLS did not come about, and what may be done."""
+    """Say why the TLS handshake failed, and what to do."""
     words = getattr(error, "verify_message", "") or error.reason or str(error)
     if "mismatch" in words or "not valid for" in words:
         return (

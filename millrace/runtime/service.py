@@ -166,7 +166,7 @@ def _signals(stop: threading.Event, log: Logger) -> Iterator[None]:
         return
 
     def leave() -> None:
-        log.warning("stopped", reason="what it waits for does not come; the next start does it again")
+        log.warning("stopped", reason="the work did not end in time; the next start does it again")
         sys.stdout.flush()
         os._exit(ExitCode.STOPPED)
 

@@ -245,7 +245,7 @@ def test_over_verified_tls_the_server_gets_what_it_asks_for(
 @pytest.mark.parametrize(
     ("start_tls", "words"),
     [
-        (lambda self, peer: peer.raw(b"this is no TLS at all"), "TLS does not come about: "),
+        (lambda self, peer: peer.raw(b"this is no TLS at all"), "the TLS handshake failed: "),
         (lambda self, peer: self.silent(), "no answer within 1 s while shaking hands for TLS"),
         (
             lambda self, peer: peer.raw(b"\x16\x03\x03\x40\0") or self.drip(peer),
@@ -268,7 +268,7 @@ def test_no_tls_where_it_is_required(refused: Refused) -> None:
 
 def test_a_certificate_of_another_authority(tls: ssl.SSLContext, tmp_path: Path, refused: Refused) -> None:
     write_certificates(tmp_path)
-    refused(MysqlServer(tls), "TLS does not come about: ", options=f"?ssl-ca={tmp_path}/ca.pem")
+    refused(MysqlServer(tls), "the TLS handshake failed: ", options=f"?ssl-ca={tmp_path}/ca.pem")
 
 
 def test_bytes_that_are_slipped_in_before_tls(tls: ssl.SSLContext, refused: Refused) -> None:

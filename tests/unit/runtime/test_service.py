@@ -228,7 +228,7 @@ def test_what_does_not_end_in_order_is_ended(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
-    assert "what it waits for does not come" in output
+    assert "did not end in time" in output
 
 
 def get(port: int, path: str) -> tuple[int, str]:
