@@ -35,6 +35,7 @@ from spark_jobs.loops.alerts import new_alerts
 from spark_jobs.loops.follow import follow as follow_members
 from spark_jobs.loops.incidents import (
     Absence,
+    Diverging,
     Facts,
     Incident,
     Repeat,
@@ -47,6 +48,7 @@ from spark_jobs.loops.laps import REPEATED, UNDECIDABLE, judge, repeats, suspect
 from spark_jobs.loops.logs import Logs, read_logs
 from spark_jobs.loops.ping_pong import TURNS, contests, shared_updates, states_of, turns, unlooked
 from spark_jobs.loops.presence import (
+    EMPTIED,
     OWN,
     RESTORED,
     SHARED_ID,
@@ -62,7 +64,7 @@ from spark_jobs.loops.presence import (
     presence,
     sign,
     stream_frame,
-    tails,
+    uncompared,
 )
 from spark_jobs.loops.report import Findings, report, summary
 from spark_jobs.loops.topology import Passage, Topology, in_rings, infer
@@ -107,7 +109,9 @@ def investigate(
         common = pairs(present).collect()
         counted = _counts(signed).collect()
         counts = {(row.stream, row.server_id): row.transactions for row in counted}
-        shared = shared_ids(streams, {(r.reference, r.member, r.origin) for r in common}, counts)
+        apart = {(r.reference, r.member, r.origin) for r in common if r.apart}
+        same = {(r.reference, r.member, r.origin) for r in common} - apart
+        shared = shared_ids(streams, same, counts)
         suspected = persisted(suspects(present, _owners(streams, shared)))
         reach = _reach(streams, common)
         rings = in_rings(sources, reach)
@@ -126,7 +130,7 @@ def investigate(
             states = persisted(states_of(updates, events()))
             handed, keyless = persisted(turns(states, signed)), unlooked(updates, states)
         facts = Facts(
-            streams,
+            _with_present_ids(streams, repeated, counts),
             _topology(streams, reach, present, repeated),
             repeats=repeated,
             absences=lost,
@@ -137,6 +141,7 @@ def investigate(
             passed=_passed(suspected, judged),
             written_at=_written_at(suspected, streams),
             tables=_tables(signed),
+            diverging=_diverging(present),
             counts=counts,
             spans={(row.stream, row.server_id): (row.since, row.until) for row in counted},
         )
@@ -145,6 +150,8 @@ def investigate(
         if handed is not None:
             selectable = selectable.unionByName(_turns_selectable(handed))
         evidence = _evidence(spark, incidents, selectable, signed, logs)
+        told = _told(spark, incidents, absent)
+        unsure = uncompared(spark, present, streams, common, facts.topology.reached, told)
     shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
     keys: dict[int, list[str]] = {}
     for row in shown:
@@ -163,7 +170,8 @@ def investigate(
         common=several,
         undecided=undecided.select("signature").distinct().count(),
         alone=_alone(streams, common),
-        tails=tails(spark, present, streams, common),
+        uncompared=unsure,
+        gaps=logs.gaps.orderBy("source", "offset").limit(_SHOWN).collect(),
         unlooked=keyless,
         tables={
             "presence": _named(present, streams),
@@ -327,7 +335,8 @@ def _absences(absent: DataFrame) -> list[Absence]:
         sf.max("proven").alias("proven"),
     )
     # What lies between what arrived is said for certain; of the others one rule is enough.
-    rank = sf.when(sf.col("rule") == SHARED_ID, 0).when(sf.col("rule").isin(SKIPPED, OWN), 1).otherwise(2)
+    surest, sure = sf.col("rule").isin(SHARED_ID, EMPTIED), sf.col("rule").isin(SKIPPED, OWN)
+    rank = sf.when(surest, 0).when(sure, 1).otherwise(2)
     best = Window.partitionBy("signature", "member").orderBy(rank, "rule")
     one = each.withColumn("place", sf.row_number().over(best)).where("place = 1")
     summed = one.groupBy("rule", "origin", "member").agg(
@@ -342,6 +351,24 @@ def _absences(absent: DataFrame) -> list[Absence]:
         Absence(stream=row["member"], **{k: v for k, v in row.asDict().items() if k != "member"})
         for row in summed.orderBy("origin", "member", "rule").collect()
     ]
+
+
+def _with_present_ids(
+    streams: Sequence[Stream], repeated: Sequence[Repeat], counts: Collection[tuple[int, int]]
+) -> list[Stream]:
+    """Add the id that a server has now, if it has applied its own transactions again: it has another one.
+
+    The head of no file has it yet. It is the one origin in its log that no server has.
+    """
+    owned = {server_id for one in streams for server_id in one.own}
+    going = {(one.stream, one.origin) for one in repeated if one.kind == REPEATED}
+    around = {origin for _, origin in going}
+    found = []
+    for one in streams:
+        new = {origin for number, origin in counts if number == one.number} - owned - around
+        changed = any((one.number, server_id) in going for server_id in one.own)
+        found.append(replace(one, own=(*one.own, *new)) if changed and len(new) == 1 else one)
+    return found
 
 
 def _reach(streams: Sequence[Stream], common: Sequence[Row]) -> set[tuple[str, str]]:
@@ -408,6 +435,26 @@ def _tables(signed: DataFrame) -> dict[int, frozenset[str]]:
     for row in each.collect():
         found.setdefault(row.stream, set()).add(row.table)
     return {stream: frozenset(tables) for stream, tables in found.items()}
+
+
+def _diverging(present: DataFrame) -> list[Diverging]:
+    """Count by origin what changes other rows on one member than on another, under one GTID."""
+    found = present.where("diverges").groupBy("origin").agg(
+        sf.count("*").alias("transactions"),
+        sf.array_sort(sf.array_distinct(sf.flatten(sf.collect_set("seen.stream")))).alias("streams"),
+        sf.min("dated").alias("since"),
+        sf.max("dated_to").alias("until"),
+        sf.array_distinct(sf.flatten(sf.collect_set("tables"))).alias("tables"),
+    )  # fmt: skip
+    return [Diverging(**row.asDict()) for row in found.orderBy("origin").collect()]
+
+
+def _told(spark: SparkSession, incidents: Sequence[Incident], absent: DataFrame) -> DataFrame:
+    """Return what incidents say is missing: signatures, and the streams that lack them."""
+    selects = {select for one in incidents for select in one.selects}
+    selected = spark.createDataFrame(sorted(selects), "rule string, origin bigint, member int")
+    chosen = absent.join(sf.broadcast(selected), ["rule", "origin", "member"], "left_semi")
+    return chosen.select("signature", "member").distinct()
 
 
 def _patterns(present: DataFrame, number: int) -> DataFrame:

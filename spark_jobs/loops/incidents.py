@@ -6,12 +6,12 @@ findings of one cause are one incident: two servers with one id lose transaction
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final
 
 from spark_jobs.loops.laps import REPEATED, REUSED
 from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
-from spark_jobs.loops.presence import NEVER, OWN, RESTORED, SKIPPED, Stream
+from spark_jobs.loops.presence import EMPTIED, NEVER, OWN, RESTORED, SKIPPED, Stream
 from spark_jobs.loops.topology import Topology
 
 LOOP: Final = "loop"
@@ -87,6 +87,18 @@ class Turned:
 
 
 @dataclass(frozen=True, slots=True)
+class Diverging:
+    """Transactions of an origin that change other rows, or rows with other earlier values, under one GTID."""
+
+    origin: int
+    transactions: int
+    streams: Sequence[int]
+    since: int | None = None
+    until: int | None = None
+    tables: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What was found in the logs.
 
@@ -100,6 +112,7 @@ class Facts:
     repeats: Sequence[Repeat] = ()
     absences: Sequence[Absence] = ()
     turned: Sequence[Turned] = ()
+    diverging: Sequence[Diverging] = ()
     contests: Sequence[Contest] = ()
     shared: Sequence[int] = ()
     servers: Sequence[int] = ()
@@ -108,6 +121,8 @@ class Facts:
     tables: Mapping[int, frozenset[str]] = field(default_factory=dict)
     counts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     spans: Mapping[tuple[int, int], tuple[int | None, int | None]] = field(default_factory=dict)
+    free: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
+    """Numbers to be added to the largest id: each gives a free one."""
 
     def source(self, stream: int) -> str:
         """Return the member of a stream."""
@@ -216,6 +231,7 @@ def find_incidents(facts: Facts) -> list[Incident]:
         *_reused(facts),
         *_missing(facts),
         *_turned(facts),
+        *_diverging(facts),
         *_contested(facts),
         *_unknown(facts),
     ]
@@ -239,8 +255,18 @@ def _shared(facts: Facts) -> Iterator[Incident]:
             )
         if lost or not again:
             what += f" {_lost_at(facts, lost)}"
+        refused = [o for o in facts.absences if o.origin != origin and _is_of_shared_id(facts, o, origin)]
+        if refused:
+            what += (
+                " A server replicates from none with its own id, so transactions of others do not arrive "
+                f"either: {_lost_at(facts, refused)}"
+            )
         incident = _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
-        incident.selects = [*incident.selects, *(("repeats", origin, one.stream) for one in again)]
+        incident.selects = [
+            *incident.selects,
+            *(("repeats", origin, one.stream) for one in again),
+            *(one.select for one in refused),
+        ]
         yield incident
     for origin in sorted({one.origin for one in facts.absences if one.rule == OWN} - {*facts.shared}):
         lost = [one for one in facts.absences if one.origin == origin and one.rule == OWN]
@@ -255,13 +281,20 @@ def _shared(facts: Facts) -> Iterator[Incident]:
 _DROPS: Final = "Each member drops events with its own id."
 
 
+def _is_of_shared_id(facts: Facts, one: Absence, origin: int | None = None) -> bool:
+    """Tell what is missing since two servers have an id, or a certain one: theirs, or all at one of them."""
+    shared = set(facts.shared) if origin is None else {origin}
+    at_owner = bool(shared & set(facts.streams[one.stream].own)) and one.rule == NEVER
+    return one.origin in shared or (at_owner and one.origin not in facts.shared)
+
+
 def _of_absences(
     facts: Facts, lost: Sequence[Absence], origin: int, owners: Sequence[str], head: tuple[str, str, str]
 ) -> Incident:
     """Make an incident of an id that members share; ``head`` is its kind, its severity and what happened."""
     statements = []
-    free = max(facts.ids, default=0) + 1
     for member in owners[1:] or owners:
+        free = max(facts.ids, default=0) + next(facts.free)
         dialect = _Dialect.of(facts.stream_of(member))
         sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
         why = (
@@ -269,7 +302,6 @@ def _of_absences(
             "logs. This does not restore what is missing: copy it from a member that has it."
         )
         statements.append(Statement(member, sql, why))
-        free += 1
     return Incident(
         *head,
         [origin],
@@ -302,7 +334,8 @@ def _sums(facts: Facts, lost: Iterable[Absence]) -> dict[str, int]:
 def _lost_line(facts: Facts, one: Absence) -> str:
     there = _and(facts.sources(one.references))
     return (
-        f"{one.transactions:,} transactions of server {one.origin} are in the log of {there}, not in that of "
+        f"{one.transactions:,} transactions of server {one.origin} are in the log of {there}, "
+        f"{'with less or nothing in them' if one.rule == EMPTIED else 'not'} in that of "
         f"{facts.source(one.stream)}"
     )
 
@@ -313,28 +346,79 @@ def _lost_line(facts: Facts, one: Absence) -> str:
 def _loops(facts: Facts) -> Iterator[Incident]:
     by_origin: dict[int, list[Repeat]] = {}
     for one in facts.repeats:
-        if one.kind == REPEATED:
+        if one.kind == REPEATED and one.origin not in facts.shared:
             by_origin.setdefault(one.origin, []).append(one)
     twice: dict[str, list[Repeat]] = {}
     for origin, found in sorted(by_origin.items()):
-        if _is_double_delivery(facts, origin, found):
-            for one in found:
-                twice.setdefault(facts.source(one.stream), []).append(one)
-        else:
+        if _circulates(facts, origin, found):
             yield _loop(facts, origin, found)
-    yield from _deliveries(facts, twice)
+            continue
+        again = facts.sources(one.stream for one in found)
+        for one in found:
+            twice.setdefault(_first_of(facts, origin, facts.source(one.stream), again), []).append(one)
+    for member, found in twice.items():
+        if ways := _two_ways(facts, member, found):
+            yield _delivered_twice(facts, member, found, ways)
+        else:
+            yield _applied_twice(facts, member, found)
 
 
-def _is_double_delivery(facts: Facts, origin: int, found: Sequence[Repeat]) -> bool:
-    """Tell a member that gets everything on two ways from a ring: no second lap, and no way back."""
-    if max(one.laps for one in found) > 1:
-        return False
+def _circulates(facts: Facts, origin: int, found: Sequence[Repeat]) -> bool:
+    """Tell transactions that go round from those that a member has applied twice.
+
+    A member drops what it wrote itself. So what it has once does not go round through it, unless it has
+    another id by now, or its log was not read so far. If it has applied its own again, its id was changed.
+    """
     again = facts.sources(one.stream for one in found)
-    if any(facts.topology.ring_of(member) for member in again):
-        return False
     owners = facts.owners(origin)
-    once = [m for m in facts.sources(facts.passed.get(origin, ())) if m not in again and m not in owners]
-    return len(once) > 1 or sum(one.transactions for one in found) >= _SEVERAL
+    if set(owners) & set(again):
+        return len(again) > 1 or any(_still_going(facts, one) for one in found)
+    rings = [facts.topology.ring_of(member) for member in again]
+    if not owners:
+        once = [m for m in facts.sources(facts.passed.get(origin, ())) if m not in again]
+        several = len(once) > 1 or sum(one.transactions for one in found) >= _SEVERAL
+        return any(rings) or max(one.laps for one in found) > 1 or not several
+    present = [facts.stream_of(owner) for owner in owners if facts.stream_of(owner).own[-1] == origin]
+    until = _most(one.until for one in found) or 0
+    behind = all((one.last_time or 0) < until for one in present)
+    if not present or (behind and max(one.laps for one in found) > 1):
+        return True
+    return any(ring and not set(owners) & set(ring) for ring in rings)
+
+
+def _two_ways(facts: Facts, member: str, found: Sequence[Repeat]) -> list[str]:
+    """Return the members by which one gets everything twice; none where it has applied a part of it twice."""
+    origins = {one.origin for one in found}
+    owners = {owner for origin in origins for owner in facts.owners(origin)}
+    known = [way for way in facts.topology.upstream(member) if way not in owners]
+    if len(known) > 1:
+        return known
+    of_member = [one for one in found if facts.source(one.stream) == member]
+    whole = all(facts.counts.get((one.stream, one.origin), 0) <= one.occurrences for one in of_member)
+    if facts.topology.ring_of(member) or not whole:
+        return []
+    heirs = facts.sources(one.stream for one in found)
+    carried = {stream for origin in origins for stream in facts.passed.get(origin, ())}
+    ways = [way for way in facts.sources(carried) if way not in owners and way not in heirs]
+    return ways if len(ways) > 1 else []
+
+
+def _first_of(facts: Facts, origin: int, member: str, members: Sequence[str]) -> str:
+    """Return the first of some members on the way of an origin to one of them."""
+    ring = facts.topology.ring_of(member)
+    start = next((owner for owner in facts.owners(origin) if owner in ring), None)
+    if start is not None:
+        if not facts.topology.sure:
+            return member
+        turned = [*ring[ring.index(start) :], *ring[: ring.index(start)]]
+        return next((one for one in turned if one in members), member)
+    reached = facts.topology.reached
+
+    def before(one: str, other: str) -> bool:
+        return other in reached.get(one, ()) and one not in reached.get(other, ())
+
+    ahead = [one for one in members if before(one, member)]
+    return next((one for one in ahead if not any(before(other, one) for other in ahead)), member)
 
 
 def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
@@ -373,7 +457,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
             f"{', '.join(one.evidence)}"
             for one in found
         ],
-        statements=_stop_loop(facts, origin, members),
+        statements=_stop_loop(facts, origin, members, going=going),
         selects=[("repeats", origin, one.stream) for one in found],
     )
 
@@ -403,6 +487,12 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
                 f"{member} had this id and has {ids[-1]} now: no member drops events that were in transit "
                 "with the old id."
             )
+    again = {facts.source(one.stream) for one in facts.repeats if one.origin == origin}
+    if changed := [member for member in owners if member in again]:
+        return (
+            f"{_and(changed)} has applied again what it wrote with its own id: its server_id was changed "
+            "(SET GLOBAL server_id) while this was in transit, and no member drops it."
+        )
     if owners:
         return f"{_and(owners)}, whose id it is, does not receive it again."
     written = facts.sources(facts.written_at.get(origin, ()))
@@ -414,71 +504,85 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
     return "No member has this id: its server left the ring, or changed its id, while this was in transit."
 
 
-def _stop_loop(facts: Facts, origin: int, members: Sequence[str]) -> list[Statement]:
-    # At a member with one connection that need not be named.
-    member = min(members, key=lambda one: len(facts.topology.upstream(one)) > 1)
+def _stop_loop(facts: Facts, origin: int, members: Sequence[str], *, going: bool) -> list[Statement]:
+    """Let one member drop what circulates: no id that a server has is to be ignored."""
+    owners = facts.owners(origin)
+    if (owners and not going) or origin in facts.servers:
+        return []
+    # At a member with one connection that need not be named; what a member wrote itself, at that member.
+    member = owners[0] if owners else min(members, key=lambda one: len(facts.topology.upstream(one)) > 1)
     own = facts.stream_of(member).own
-    back = f"{own[-1]}" if own else "its own id"
-    adopted = (
-        f"SET GLOBAL server_id = {origin};\n-- until nothing circulates any more, then\n"
-        f"SET GLOBAL server_id = {back};"
-    )
+    if own and own[-1] == origin:
+        why = (
+            f"if SELECT @@GLOBAL.server_id shows another id: gives {member} the id back with which it wrote "
+            "these, and it drops them. Before an id is changed, stop writing, and wait until all members "
+            "have what was written with it."
+        )
+        return [Statement(member, f"SET GLOBAL server_id = {origin};", why)]
     why = (
         f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
         "replaces an earlier one; repeat those ids."
     )
-    return [
-        _change(facts, member, f"IGNORE_SERVER_IDS = ({origin})", why, members),
-        Statement(
-            member,
-            adopted,
-            f"the same without restarting replication: {member} takes the orphan's id and drops events "
-            "with it. Write nothing on it meanwhile.",
-        ),
-    ]
-
-
-def _deliveries(facts: Facts, twice: Mapping[str, Sequence[Repeat]]) -> Iterator[Incident]:
-    """One incident per member that gets everything twice; its replicas have inherited that."""
-    members = [
-        member
-        for member in twice
-        if not any(other != member and member in facts.topology.reached[other] for other in twice)
-    ] or list(twice)
-    for member in members:
-        found = twice[member]
-        origins = sorted({one.origin for one in found})
-        carried = {s for origin in origins for s in facts.passed.get(origin, ())}
-        owners = {owner for origin in origins for owner in facts.owners(origin)}
-        heirs = [other for other in twice if other != member]
-        known = [way for way in facts.topology.upstream(member) if way not in owners]
-        ways = (known if len(known) > 1 else []) or [
-            way for way in facts.sources(carried) if way != member and way not in owners and way not in heirs
-        ]
-        over = f" through {_and(ways)}" if len(ways) > 1 else " by two paths"
-        downstream = f" Its replicas have them twice, too: {_and(heirs)}." if heirs else ""
-        transactions = sum(one.transactions for one in found)
-        yield Incident(
-            "delivered twice",
-            WARNING,
-            f"{member} gets {transactions:,} transactions of {_servers(origins)} twice,{over}, and applies "
-            f"each of them twice.{downstream}",
-            origins,
-            [member, *heirs],
-            since=_least(one.since for one in found),
-            until=_most(one.until for one in found),
-            transactions=transactions,
-            laps=None,
-            path=[*ways, member],
-            tables=_tables(one.tables for one in found),
-            evidence=[
-                f"{facts.source(one.stream)} applied {one.transactions:,} of server {one.origin} "
-                f"{one.occurrences:,} times: {', '.join(one.evidence)}"
-                for one in found
-            ],
-            statements=_deliver_once(facts, member, origins, ways),
-            selects=[("repeats", one.origin, one.stream) for one in found],
+    made = [_change(facts, member, f"IGNORE_SERVER_IDS = ({origin})", why, members)]
+    if own:
+        adopted = (
+            f"SET GLOBAL server_id = {origin};\n-- until nothing circulates any more, then\n"
+            f"SET GLOBAL server_id = {own[-1]};"
         )
+        why = (
+            f"the same without restarting replication: {member} takes the orphan's id and drops events with "
+            "it. Write nothing on it meanwhile."
+        )
+        made.append(Statement(member, adopted, why))
+    return made
+
+
+def _delivered_twice(facts: Facts, member: str, found: Sequence[Repeat], ways: Sequence[str]) -> Incident:
+    """Make an incident of a member that gets everything twice; its replicas have inherited that."""
+    origins = sorted({one.origin for one in found})
+    what = f"through {_and(ways)}, and applies each of them twice"
+    incident = _twice(facts, member, found, "delivered twice", f"{member} gets {{}} twice, {what}.")
+    incident.path = [*ways, member]
+    incident.statements = _deliver_once(facts, member, origins, ways)
+    return incident
+
+
+def _applied_twice(facts: Facts, member: str, found: Sequence[Repeat]) -> Incident:
+    what = (
+        f"{member} has applied {{}} twice, and other members once: replication to it was set to an earlier "
+        "position, or they were executed again by hand. Rows without a key are there twice; rows that were "
+        "changed since may have earlier values."
+    )
+    return _twice(facts, member, found, "applied twice", what)
+
+
+def _twice(facts: Facts, member: str, found: Sequence[Repeat], kind: str, what: str) -> Incident:
+    """Make an incident of what a member, and members behind it, have twice; ``what`` has a place for it."""
+    origins = sorted({one.origin for one in found})
+    heirs = [other for other in facts.sources(one.stream for one in found) if other != member]
+    downstream = f" Its replicas have them twice, too: {_and(heirs)}." if heirs else ""
+    most: dict[int, int] = {}
+    for one in found:
+        if facts.source(one.stream) == member or one.origin not in most:
+            most[one.origin] = one.transactions
+    transactions = sum(most.values())
+    return Incident(
+        kind,
+        WARNING,
+        what.format(f"{transactions:,} transactions of {_servers(origins)}") + downstream,
+        origins,
+        [member, *heirs],
+        since=_least(one.since for one in found),
+        until=_most(one.until for one in found),
+        transactions=transactions,
+        tables=_tables(one.tables for one in found),
+        evidence=[
+            f"{facts.source(one.stream)} applied {one.transactions:,} of server {one.origin} "
+            f"{one.occurrences:,} times: {', '.join(one.evidence)}"
+            for one in found
+        ],
+        selects=[("repeats", one.origin, one.stream) for one in found],
+    )
 
 
 def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
@@ -512,7 +616,7 @@ def _reused(facts: Facts) -> Iterator[Incident]:
             f"{transactions:,} GTIDs of server {origin} stand for different transactions: GTIDs were set by "
             "hand, reset, or assigned by two servers. Members that have executed one skip the other."
         )
-        statements = []
+        statements, lost = [], list[Absence]()
         if (member := _counts_again(facts, origin, found)) is not None:
             others = [other for other in members if other != member]
             members = [member, *others]
@@ -525,6 +629,9 @@ def _reused(facts: Facts) -> Iterator[Incident]:
                 "what they stand for now."
             )
             statements.append(Statement(member, _Dialect.of(facts.stream_of(member)).read_only, _REBUILD))
+            lost = _lost_with(facts, origin, member)
+            if lost:
+                what += f" {_lost_at(facts, lost)}"
         yield Incident(
             kind,
             severity,
@@ -537,8 +644,17 @@ def _reused(facts: Facts) -> Iterator[Incident]:
             tables=_tables(one.tables for one in found),
             evidence=[f"{facts.source(one.stream)}: {', '.join(one.evidence)}" for one in found],
             statements=statements,
-            selects=[("repeats", origin, one.stream) for one in found],
+            selects=[*(("repeats", origin, one.stream) for one in found), *(one.select for one in lost)],
         )
+
+
+def _lost_with(facts: Facts, origin: int, member: str) -> list[Absence]:
+    """Return what else a restored member lacks of its own, where it has assigned GTIDs again."""
+    return [
+        one
+        for one in facts.absences
+        if (one.rule, one.origin, facts.source(one.stream)) == (RESTORED, origin, member)
+    ]
 
 
 _REBUILD: Final = (
@@ -565,31 +681,67 @@ def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | N
 def _missing(facts: Facts) -> Iterator[Incident]:
     by_origin: dict[tuple[str, str, int], list[Absence]] = {}
     for one in facts.absences:
-        if one.rule in {RESTORED, *_NOT_ARRIVED} and one.origin not in facts.shared:
+        if one.rule in {RESTORED, EMPTIED, *_NOT_ARRIVED} and not _is_of_shared_id(facts, one):
             by_origin.setdefault((one.rule, _place(facts, one), one.origin), []).append(one)
     filtered: dict[str, list[Absence]] = {}
     missing: dict[tuple[str, str], list[list[Absence]]] = {}
     for (rule, place, origin), lost in sorted(by_origin.items()):
         if rule == RESTORED:
-            incident = _restored(facts, origin, lost)
-            if incident is not None:
-                yield incident
-        elif _is_filtered(facts, place, lost):
+            yield from _restored(facts, origin, lost)
+        elif _is_filtered(facts, place, rule, lost):
             filtered.setdefault(place, []).extend(lost)
         else:
             missing.setdefault((rule, place), []).append(lost)
     for place, lost in filtered.items():
         yield _lacking(facts, place, lost, filtered=True)
-    for (_, place), several in missing.items():
+    for (rule, place), several in missing.items():
         for lost in _by_time(several):
-            yield _lacking(facts, place, lost, filtered=False)
+            if rule == EMPTIED:
+                yield _skipped_on_purpose(facts, place, lost)
+            else:
+                yield _lacking(facts, place, lost, filtered=False)
 
 
-def _is_filtered(facts: Facts, place: str, lost: Sequence[Absence]) -> bool:
-    """Tell whether all that got lost somewhere changes tables of which nothing is there."""
+def _is_filtered(facts: Facts, place: str, rule: str, lost: Sequence[Absence]) -> bool:
+    """Tell whether all that got lost somewhere changes tables of which nothing is there.
+
+    Of what is there under its GTID, with less or nothing in it, some of these tables are enough.
+    """
     there = {t for one in facts.streams if one.source == place for t in facts.tables.get(one.number, ())}
     tables = {table for one in lost for table in one.tables}
-    return bool(tables) and not tables & there
+    return bool(tables - there) if rule == EMPTIED else bool(tables) and not tables & there
+
+
+def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> Incident:
+    members = facts.topology.path(facts.sources(one.stream for one in lost))
+    behind = [member for member in members if member != place]
+    number = max(_sums(facts, lost).values())
+    origins = sorted({one.origin for one in lost})
+    tables = _tables(one.tables for one in lost)
+    there = facts.sources(number for one in lost for number in one.references)
+    what = (
+        f"Skipped on purpose at {place}: it has an empty transaction under {number:,} GTIDs of "
+        f"{_servers(origins)}, as SET gtid_next makes it in place of one that failed. Their changes of "
+        f"{', '.join(tables)}, which {_and(there)} has, are not on {_and([place, *behind])}."
+    )
+    why = (
+        f"shows what replication to {place} runs into now. Compare the rows of these events with the tables, "
+        "and write on it what is missing with SET SESSION sql_log_bin = 0, as its replicas need the same."
+    )
+    return Incident(
+        "skipped on purpose",
+        WARNING,
+        what,
+        origins,
+        [place, *behind],
+        since=_least(one.since for one in lost),
+        until=_most(one.until for one in lost),
+        transactions=number,
+        tables=tables,
+        evidence=[_lost_line(facts, one) for one in lost],
+        statements=[Statement(place, f"{_Dialect.of(facts.stream_of(place)).show};", why)],
+        selects=[one.select for one in lost],
+    )
 
 
 def _by_time(several: Iterable[list[Absence]]) -> Iterator[list[Absence]]:
@@ -615,26 +767,29 @@ _AGAIN: Final = (
 
 
 def _place(facts: Facts, one: Absence) -> str:
-    """Where transactions got lost: at the first of the members, in the order of the ring, that lack them."""
-    lacking = {
-        facts.source(other.stream)
-        for other in facts.absences
-        if (other.rule, other.origin) == (one.rule, one.origin)
-    }
-    ring = facts.topology.ring_of(facts.source(one.stream))
-    start = next((owner for owner in facts.owners(one.origin) if owner in ring), None)
-    if start is None or not facts.topology.sure:
-        return facts.source(one.stream)
-    turned = [*ring[ring.index(start) :], *ring[: ring.index(start)]]
-    return next((member for member in turned if member in lacking), facts.source(one.stream))
+    """Return where transactions got lost: at the first of the members that lack them.
+
+    Where the logs do not tell which of two members is before the other, and they lack the same, that is one
+    of them.
+    """
+    same = [other for other in facts.absences if (other.rule, other.origin) == (one.rule, one.origin)]
+    member = facts.source(one.stream)
+    place = _first_of(facts, one.origin, member, facts.sources(other.stream for other in same))
+    if place != member or (facts.topology.ring_of(member) and facts.topology.sure):
+        return place
+    lost = one.transactions, one.since, one.until
+    return facts.sources(o.stream for o in same if (o.transactions, o.since, o.until) == lost)[0]
 
 
-def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | None:
+def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Iterator[Incident]:
+    again = [one for one in facts.repeats if one.kind == REUSED and one.origin == origin]
+    if again and _counts_again(facts, origin, again):
+        return  # it is one incident with them
     member = facts.source(lost[0].stream)
     proven = any(one.proven for one in lost)
     span = (_most(one.until for one in lost) or 0) - (_least(one.since for one in lost) or 0)
     if not proven and span < _IN_FLIGHT_S:
-        return None
+        return
     if any(one.found_as for one in lost):
         sure = "it has what it wrote before and after them, and nothing in between"
     elif proven:
@@ -652,7 +807,7 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Incident | 
     )
     there = [number for one in lost for number in one.references]
     incident.statements = [*incident.statements, _again(facts, member, there)]
-    return incident
+    yield incident
 
 
 def _again(facts: Facts, member: str, references: Iterable[int]) -> Statement:
@@ -680,7 +835,7 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
     members = facts.topology.path(facts.sources(one.stream for one in lost))
     first = members.index(place)
     origins = sorted({one.origin for one in lost})
-    how = _NOT_ARRIVED[lost[0].rule].format("this origin" if len(origins) == 1 else "these origins")
+    how = _NOT_ARRIVED.get(lost[0].rule, "").format("this origin" if len(origins) == 1 else "these origins")
     if filtered:
         how = (
             f"They change only tables of which {place} has no change at all: most likely a filter leaves "
@@ -694,7 +849,7 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
             "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids.",
         ),
     ]
-    if not filtered:
+    if not filtered and lost[0].rule == NEVER:
         why = f"if {_servers(origins)} {'is' if len(origins) == 1 else 'are'} ignored there by mistake."
         there = facts.sources(number for one in lost for number in one.references)
         statements.append(_change(facts, place, "IGNORE_SERVER_IDS = ()", why, there))
@@ -740,6 +895,27 @@ def _turned(facts: Facts) -> Iterator[Incident]:
                 for one in found
             ],
             statements=[Statement(member, dialect.keep_order, why)],
+        )
+
+
+def _diverging(facts: Facts) -> Iterator[Incident]:
+    for one in facts.diverging:
+        if one.origin in facts.shared:
+            continue
+        members = facts.sources(one.streams)
+        yield Incident(
+            "different rows",
+            DOUBT,
+            f"{one.transactions:,} GTIDs of server {one.origin} change other rows, or rows with other "
+            f"earlier values, in one of the logs of {_and(members)} than in another: the tables differed "
+            "before, or a GTID stands for two transactions.",
+            [one.origin],
+            members,
+            since=one.since,
+            until=one.until,
+            transactions=one.transactions,
+            tables=_tables([one.tables]),
+            selects=[("origin", one.origin, stream) for stream in one.streams],
         )
 
 

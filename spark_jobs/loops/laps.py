@@ -32,6 +32,7 @@ _AROUND: Final = 9
 _FAR_S: Final = 60
 _MOVED_ON_S: Final = 2
 _SECONDS_SEEN: Final = 3
+_MORE_OFTEN: Final = "it is repeated more often than in the log of its origin"
 
 
 def suspects(present: DataFrame, owners: Iterable[tuple[int, int, int, int]]) -> DataFrame:
@@ -40,9 +41,11 @@ def suspects(present: DataFrame, owners: Iterable[tuple[int, int, int, int]]) ->
     ``expected`` is how often they are there, null where that log was not read.
     """
     several = sf.exists("seen", lambda place: place.times > 1) | sf.col("differs")
-    counted = present.where(several).withColumn("expected", owner_count(owners))
+    once = sf.col("by_gtid") | sf.col("lapped")
+    counted = present.where(several).withColumn("expected", sf.when(once, 1).otherwise(owner_count(owners)))
     more = sf.exists("seen", lambda place: place.times > sf.col("expected"))
-    return counted.where(sf.col("by_gtid") | sf.col("expected").isNull() | more)
+    often = sf.exists("seen", lambda place: place.times >= _SECONDS_SEEN)
+    return counted.where(sf.col("by_gtid") | sf.col("expected").isNull() | more | often)
 
 
 def repeats(signed: DataFrame, suspected: DataFrame) -> DataFrame:
@@ -50,7 +53,8 @@ def repeats(signed: DataFrame, suspected: DataFrame) -> DataFrame:
     same = Window.partitionBy("stream", "signature")
     chosen = signed.join(suspected.select("signature", "expected", "differs"), "signature")
     counted = chosen.withColumn("occurrences", sf.count("*").over(same))
-    several = counted.where((sf.col("occurrences") > sf.coalesce("expected", sf.lit(1))) | sf.col("differs"))
+    more = sf.col("occurrences") > sf.coalesce("expected", sf.lit(1))
+    several = counted.where(more | sf.col("differs") | (sf.col("occurrences") >= _SECONDS_SEEN))
     return several.withColumn("nth", sf.row_number().over(same.orderBy("first_offset")))
 
 
@@ -139,20 +143,21 @@ def judge(repeated: DataFrame, ringed: Sequence[int]) -> DataFrame:
     evidence = (
         sf.when(sf.col("differs"), "one GTID, different origins or times")
         .when(sf.col("by_gtid"), "the same GTID")
-        .when(sf.col("expected").isNotNull(), "it is repeated more often than in the log of its origin")
         .when(
             (sf.col("originals") == 1) & (sf.col("commits") == sf.col("occurrences")),
             "the same original commit time, later commits",
         )
+        .when(sf.col("expected").isNotNull() & (laps > 0), _MORE_OFTEN)
         .when(sf.col("contradicts"), "it contradicts the rows of a table with a key")
-        .when(moved, "it recurs while the transactions around it advance")
+        .when(moved & sf.col("expected").isNull(), "it recurs while the transactions around it advance")
     )
+    genuine = (laps <= 0) & evidence.isNull() & ~moved
     kind = sf.when(sf.col("differs"), REUSED).when(evidence.isNotNull(), REPEATED).otherwise(UNDECIDABLE)
     by_clock = sf.when(sf.col("clock_span") >= _MOVED_ON_S, sf.col("clock_span") * 1000 / laps)
     last = sf.greatest(sf.col("next_clock"), sf.col("last_clock"), sf.col("dated"))
     bound = sf.when(sf.col("next_clock").isNotNull(), last - sf.col("dated") + 1)
     several = laps > 0
-    return grouped.select(
+    return grouped.where(~sf.coalesce(genuine, sf.lit(False))).select(
         kind.alias("kind"), evidence.alias("evidence"), "stream", "signature", "origin", "transaction",
         "dated", "last_clock", "tables", "form", "occurrences", "bytes", laps.alias("laps"),
         sf.when(several, sf.coalesce(sf.col("commit_span_us") / 1000 / laps, by_clock)).alias("lap_ms"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,8 +28,10 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.events.query import StatementEvent
-from millrace.binlog.events.rows import RowsEvent
-from millrace.contract import HEADER_CHUNK, HEADER_MARKER
+from millrace.binlog.events.rows import RowsEvent, RowsOperation
+from millrace.binlog.statement import TRANSACTION_CONTROL, classify
+from millrace.binlog.types import HeaderFlag
+from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, EventKey
 from millrace.kafka.errors import InputLostError
 from millrace.spark.decoding import prepare_worker
 from millrace.spark.raw_topic import CarriedSettings, Piece, head_of_file, read_piece, read_spans
@@ -63,8 +66,10 @@ TABLES: Final[Mapping[str, str]] = {
         "bytes bigint, first_key string, last_key string, first_offset bigint, last_offset bigint, "
         "log_file string, position bigint, server_id bigint, dated bigint, dated_to bigint, "
         "thread_id bigint, form string, original_commit_us bigint, immediate_commit_us bigint, "
-        "tables array<string>, changes bigint, digest bigint"
+        "tables array<string>, changes bigint, digest bigint, layout bigint, inserts boolean, "
+        "creates boolean, temporary array<string>"
     ),
+    "gaps": "source string, epoch int, offset bigint, log_file string, timestamp bigint, reason string",
     "heads": (
         "source string, epoch int, offset bigint, type string, server_id bigint, timestamp bigint, "
         "log_file string, position bigint, server_version string, gtids string, earlier boolean"
@@ -77,10 +82,19 @@ TABLES: Final[Mapping[str, str]] = {
 not those in a compressed one, and ``bytes`` theirs. ``first_key`` and ``last_key`` are keys of raw events.
 ``dated`` and ``dated_to`` are the times, in seconds since 1970, of what changes something, which are the same
 on every member of a topology; null where no event has one. ``form`` is how it is logged: ``rows``,
-``statements``, or ``ddl`` for a statement that is a transaction by itself. Without a GTID, ``changes`` is how
-many rows or statements it has, ``digest`` the sum of their digests below
-:data:`~spark_jobs.common.content.DIGESTS`, so that it does not matter how rows are spread over events; null
-where there are none. Rows whose table map lies before the transaction are left out.
+``statements``, ``ddl`` for a statement that is a transaction by itself, ``empty``, or, with a GTID, ``cut``
+where it does not begin and end in what is read. ``changes`` is how many rows (with a GTID: rows events) or
+statements it has, ``digest`` the sum of their digests below :data:`~spark_jobs.common.content.DIGESTS`; null
+where there are none. How rows are spread over events does not matter. Rows whose table map lies before the
+transaction are left out. With a GTID, rows are not decoded: ``digest`` is that of their bytes, which are
+equal on two members where ``layout`` is: tables, operations, types of columns, and which of them are logged.
+``inserts`` tells that all rows are inserted: an image of another operation also shows what the member had
+before.
+
+``temporary`` are the names, with the session's, of the temporary tables that a transaction changes, if it
+changes nothing else: members that log rows do not log it. ``creates`` tells that its text says so.
+
+``gaps`` are the places at which the reader or the decoder noted that changes are missing.
 
 ``heads`` are the events that a server writes about its own log. Those that are ``earlier`` lie before what is
 read, at the beginning of the log file in which that begins: they tell whose log it is.
@@ -185,7 +199,16 @@ class _Transaction:
     changes: int = 0
     digest: int = 0
     maps: dict[int, bytes] = field(default_factory=dict)
-    """Definitions of tables by table id; not kept where a GTID names the transaction."""
+    """Definitions of tables by table id."""
+    images: blake2b | None = None
+    layout: blake2b | None = None
+    part: tuple[Any, ...] = ()
+    inserts: bool = True
+    ended: bool = False
+    creates: bool = False
+    lasting: bool = False
+    """Whether it changes something that is no temporary table."""
+    temporary: set[str] = field(default_factory=set)
 
     def act(self, timestamp: int) -> None:
         """Take note of an event that changes something."""
@@ -195,20 +218,63 @@ class _Transaction:
             if self.dated_to is None or timestamp > self.dated_to:
                 self.dated_to = timestamp
 
+    @property
+    def _form(self) -> str:
+        if self.by_gtid and (self.lap == BEFORE or not self.ended):
+            return "cut"
+        if self.rows:
+            return "rows"
+        return "ddl" if self.alone else "statements" if self.changes else "empty"
+
+    def note_images(self, part: tuple[Any, ...], images: bytes) -> None:
+        """Take in the bytes of rows; ``part`` is all that says how to read them."""
+        if self.images is None or self.layout is None:
+            self.images, self.layout = blake2b(digest_size=8), blake2b(digest_size=8)
+        if part != self.part:
+            self.part = part
+            self.layout.update(repr(part).encode("utf-8", "surrogateescape"))
+            self.images.update(b"|")
+        self.images.update(images)
+        self.changes += 1
+
+    def note_statement(self, event: StatementEvent, flags: int) -> None:
+        """Take note of whether a statement changes temporary tables alone."""
+        statement = classify(event.query)
+        if statement.kind in TRANSACTION_CONTROL:
+            return
+        names = statement.changes or statement.tables
+        told = statement.temporary or bool(flags & HeaderFlag.THREAD_SPECIFIC_F)
+        if not told or not names:
+            self.lasting = True
+            return
+        self.creates = self.creates or statement.temporary
+        self.temporary |= {
+            f"{self.server_id}:{event.thread_id}:{valid_text(name.database or event.database)}."
+            f"{valid_text(name.table)}"
+            for name in names
+        }
+
     def line(self, source: str) -> Line:
         """Give the columns of the table ``transactions``."""
         tables = sorted(
             ".".join(valid_text(part) or "" for part in name if part is not None) for name in self.tables
         )
+        only_temporary = bool(self.temporary) and not self.lasting and not self.rows
         return (
             source, self.epoch, valid_text(self.name), self.lap, self.by_gtid, self.events, self.size,
             self.first_key, self.last_key, self.first_offset, self.last_offset, valid_text(self.log_file),
             self.position, self.server_id,
             self.dated, self.dated_to, self.thread_id,
-            "rows" if self.rows else "ddl" if self.alone else "statements",
+            self._form,
             self.original_commit_us, self.immediate_commit_us, tables[:_MOST_TABLES],
-            self.changes or None, self.digest if self.changes else None,
+            self.changes or None, (self.digest + _number(self.images)) % DIGESTS if self.changes else None,
+            None if self.layout is None else _number(self.layout), self.inserts, self.creates,
+            sorted(self.temporary)[:_MOST_TABLES] if only_temporary else None,
         )  # fmt: skip
+
+
+def _number(hashed: blake2b | None) -> int:
+    return 0 if hashed is None else int.from_bytes(hashed.digest()) % DIGESTS
 
 
 class LogReader:
@@ -232,6 +298,7 @@ class LogReader:
         self.events = self.size = 0
         """Events of the stretch that were read, and bytes of their records."""
         self._source, self._topic = source, topic
+        self._stretch = stretch
         self._read = event_deserializer(topic, schemas)
         self._joiner = _Joiner(*bounds)
         self._until = stretch[1]
@@ -245,6 +312,8 @@ class LogReader:
         """Take the next records; tell whether those that follow belong to another range."""
         joiner, take = self._joiner, self._take
         for record in records:
+            if record.headers is not None:
+                self._note_gap(record)
             if record.headers is None and joiner.is_idle:
                 if take(record.offset, record.key, record.value, None):
                     return True
@@ -259,6 +328,18 @@ class LogReader:
         self._close()
         for name in TABLES:
             self._flush(name)
+
+    def _note_gap(self, record: Record) -> None:
+        """Take note of what is missing, if a record says so and begins in the stretch."""
+        begin, until = self._stretch
+        if (HEADER_MARKER, GAP) not in (record.headers or ()) or not begin <= record.offset < until:
+            return
+        with suppress(ValueError):  # its key is none: what is missing has no place
+            place = EventKey.parse(record.key or b"")
+            reason = (record.value or b"").decode(errors="replace")
+            seconds = record.timestamp_ms // 1000
+            line = self._source, place.epoch, record.offset, valid_text(place.log_file), seconds, reason
+            self._append("gaps", line)
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None, fault: str | None) -> bool:
         """Take an event; tell whether it and those after it belong to another range."""
@@ -293,6 +374,7 @@ class LogReader:
                 offset, record.log_file, _within(record.position, _INT64), record.server_id,
             )  # fmt: skip
         one.last_key, one.last_offset = raw_key, offset
+        one.ended = one.ended or record.ends is not None
         if not record.sub_index:
             one.events += 1
             one.size += record.header.event_size
@@ -302,11 +384,19 @@ class LogReader:
             one.rows = True
             one.act(record.timestamp)
             one.tables.add((record.database, record.table))
-            if not one.by_gtid:
+            one.inserts = one.inserts and event.operation is RowsOperation.WRITE
+            if one.by_gtid:
+                bits = event.columns_before_image, event.columns_after_image
+                what = record.database, record.table, type_name(record.type_code)
+                one.note_images((*what, *bits, one.maps.get(event.table_id)), images)
+            else:
                 self._digest(one, record, event, images)
         elif isinstance(event, TableMapEvent):
-            if not one.by_gtid:
-                one.maps[event.table_id] = event.encode_fields(TABLE_MAP_POST_HEADER)
+            one.maps[event.table_id] = (
+                event.column_types + event.column_metadata
+                if one.by_gtid
+                else event.encode_fields(TABLE_MAP_POST_HEADER)
+            )
         elif isinstance(event, GtidEvent | GtidTaggedLogEvent):
             original, immediate = commit_times(event)
             one.original_commit_us = original and _within(original, _INT64)
@@ -315,6 +405,7 @@ class LogReader:
             found = statement_digest(event)
             if isinstance(event, StatementEvent):
                 one.thread_id = max(one.thread_id or 0, event.thread_id)
+                one.note_statement(event, record.header.flags)
             if found is not None:
                 one.act(record.timestamp)
                 one.alone = one.alone or record.ends is not None
@@ -385,6 +476,7 @@ class Logs:
 
     transactions: DataFrame
     heads: DataFrame
+    gaps: DataFrame
     events: Callable[[], DataFrame]
     """All events, with a ``lap``."""
     between: Callable[[str, Iterable[tuple[int, int]]], Iterator[list[EventLine]]]
@@ -434,7 +526,8 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
         return number_laps(read_events(spark, job).where("fault is null"))
 
     between = partial(_between, job)
-    return Logs(found["transactions"], found["heads"], events, between, (whole.events, whole.raw_bytes))
+    read = whole.events, whole.raw_bytes
+    return Logs(found["transactions"], found["heads"], found["gaps"], events, between, read)
 
 
 _TOLD: Final = "topic string, outcome string"

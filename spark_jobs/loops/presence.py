@@ -15,18 +15,24 @@ of a log that has it:
   and after it, and after something of the member's own that has gone the other way;
 - ``restored``: of the member's own id, from before the first that its log has, while transactions of others
   from before and after it have arrived since its log began;
-- ``shared id``: of an id that two servers have.
+- ``shared id``: of an id that two servers have;
+- ``emptied``: the member has it under its GTID without the changes that another log has, or without those of
+  some tables: a filter left them out, or an empty transaction was executed in its place.
 
-A DDL statement without GTID is never reported as missing: servers may log it with another text than they
-received. Servers that apply transactions in parallel log them in another order. If so, the bounds are
-narrowed by the observed distance.
+What a member lacks without such a claim was not compared, and :func:`uncompared` says where it lies: before
+its log begins, after what it has, or between.
+
+Under one GTID, the content is compared where it is logged in the same form and layout. Statements on
+temporary tables are left out: members that log rows do not log them. A DDL statement without GTID is never
+reported as missing: servers may log it with another text than they received. Servers that apply transactions
+in parallel log them in another order. If so, the bounds are narrowed by the observed distance.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -36,6 +42,10 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.types import EventType
 
 SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
+EMPTIED: Final = "emptied"
+BEFORE, AFTER, BETWEEN, ONE_LOG = "before", "after", "between", "one log"
+"""Why something was not compared."""
+_ORDER: Final = (BETWEEN, AFTER, BEFORE)
 
 HEADS: Final = tuple(
     event_type.name
@@ -54,9 +64,8 @@ _LOGS: Final = 1000
 _PERIODS: Final = 1000
 _GTID: Final = "gtid"
 _DDL: Final = "ddl"
+_EMPTY: Final = "empty"
 _SECOND: Final = 1
-_LAG_S: Final = 300
-"""So long what a server wrote may be on its way to a member."""
 
 
 class Period(NamedTuple):
@@ -225,7 +234,7 @@ def stream_frame(spark: SparkSession, streams: Sequence[Stream]) -> DataFrame:
 
 
 def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> DataFrame:
-    """Add ``signature`` and ``stream``; leave out what has neither GTID nor content.
+    """Add ``signature`` and ``stream``; leave out what has neither GTID nor content, and temporary tables.
 
     ``numbers`` is of :func:`stream_frame`; ``by_commit`` tells whether all servers write times of commits.
     """
@@ -235,22 +244,50 @@ def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> Data
         sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
     )
     signature = sf.when(sf.col("by_gtid"), sf.col("transaction")).when(sf.col("digest").isNotNull(), digest)
-    named = occurrences.withColumn("signature", signature).where("signature is not null").drop("digest")
+    named = _lasting(occurrences).withColumn("signature", signature).where("signature is not null")
     form = sf.when(sf.col("by_gtid"), _GTID).otherwise(sf.col("form"))
-    return named.withColumn("form", form).join(sf.broadcast(numbers), ["source", "epoch"])
+    formed = named.withColumns({"logged": sf.col("form"), "form": form, "content": sf.col("digest")})
+    return formed.drop("digest", "temporary", "creates").join(sf.broadcast(numbers), ["source", "epoch"])
+
+
+def _lasting(occurrences: DataFrame) -> DataFrame:
+    """Leave out what changes only temporary tables, as their CREATE in any log tells."""
+    doubtful = occurrences.where("temporary is not null")
+    created = doubtful.where("creates").select(sf.explode("temporary").alias("name")).distinct()
+    place = ["source", "epoch", "first_offset"]
+    named = doubtful.where("not creates").select(*place, sf.explode("temporary").alias("name"))
+    others = named.join(created, "name", "left_anti").select(*place).distinct()
+    return occurrences.where("temporary is null").unionByName(doubtful.join(others, place, "left_semi"))
 
 
 def presence(signed: DataFrame) -> DataFrame:
     """Return a row per signature.
 
-    ``seen`` holds for each stream that has it how often and between what offsets; ``differs`` tells that one
-    GTID stands for several transactions.
+    ``seen`` holds for each stream that has it how often and between what offsets, ``at`` which position of
+    its log, of how many ``tables``, and whether it is ``empty`` there. ``differs`` tells that one GTID stands
+    for several transactions, ``diverges`` that it changes rows that were different before, ``lapped`` that a
+    log has one original commit with several later ones.
     """
+    real, rows = sf.col("logged") != _EMPTY, sf.col("logged") == "rows"
+    by_content = sf.struct(sf.when(real, 0).otherwise(1), "first_offset")
     each = signed.groupBy("signature", "stream").agg(
         sf.max("by_gtid").alias("by_gtid"),
-        sf.min_by("server_id", "first_offset").alias("origin"),
-        sf.min("server_id").alias("low_id"),
-        sf.max("server_id").alias("high_id"),
+        sf.min_by("server_id", by_content).alias("origin"),
+        sf.min(sf.when(real, sf.col("server_id"))).alias("low_id"),
+        sf.max(sf.when(real, sf.col("server_id"))).alias("high_id"),
+        sf.bool_and(~real).alias("empty"),
+        sf.bool_or(rows).alias("rows"),
+        sf.min(sf.when(rows, sf.col("layout"))).alias("low_layout"),
+        sf.max(sf.when(rows, sf.col("layout"))).alias("high_layout"),
+        sf.min(sf.when(rows, sf.col("content"))).alias("low_content"),
+        sf.max(sf.when(rows, sf.col("content"))).alias("high_content"),
+        sf.bool_and("inserts").alias("inserts"),
+        sf.min_by(sf.xxhash64("log_file", "position"), "first_offset").alias("at"),
+        (
+            (sf.count("*") > 1)
+            & (sf.min("original_commit_us") == sf.max("original_commit_us"))
+            & (sf.min("immediate_commit_us") != sf.max("immediate_commit_us"))
+        ).alias("lapped"),
         sf.min("dated").alias("dated"),
         sf.max("dated").alias("last_dated"),
         sf.max("dated_to").alias("dated_to"),
@@ -263,18 +300,31 @@ def presence(signed: DataFrame) -> DataFrame:
         sf.min("immediate_commit_us").alias("committed_us"),
         sf.min("original_commit_us").alias("original_us"),
     )
-    place = sf.struct("stream", "times", "first_offset", "last_offset", "committed_us", "original_us")
+    each = each.withColumn("width", sf.size("tables"))
+    found = "stream", "times", "first_offset", "last_offset", "committed_us", "original_us"
+    place = sf.struct(*found, "at", "empty", "rows", "width")
     moved = sf.coalesce(sf.max("last_dated") - sf.min("dated"), sf.lit(0)) > _SECOND
-    differs = sf.max("by_gtid") & ((sf.min("low_id") != sf.max("high_id")) | moved)
+    ids = sf.coalesce(sf.min("low_id") != sf.max("high_id"), sf.lit(False))
+    # Where all rows are logged alike, other bytes are other rows.
+    alike = sf.min("low_layout") == sf.max("high_layout")
+    other = sf.coalesce(alike & (sf.min("low_content") != sf.max("high_content")), sf.lit(False))
+    tables = sf.collect_set(sf.when(sf.col("rows"), sf.col("tables")))
+    width = sf.max(sf.when(sf.col("rows"), sf.col("width")))
+    other_tables = sf.size(sf.array_distinct(sf.flatten(tables))) > sf.coalesce(width, sf.lit(0))
+    differs = sf.max("by_gtid") & (ids | moved | (other & sf.bool_and("inserts")) | other_tables)
     return each.groupBy("signature").agg(
         sf.max("by_gtid").alias("by_gtid"),
-        sf.min_by("origin", "stream").alias("origin"),
+        sf.min_by("origin", sf.struct("empty", "stream")).alias("origin"),
         sf.min("dated").alias("dated"),
         sf.max("dated_to").alias("dated_to"),
         sf.min_by("transaction", "stream").alias("transaction"),
         sf.max("tables").alias("tables"),
         sf.max("form").alias("form"),
         differs.alias("differs"),
+        (sf.max("by_gtid") & other & ~differs).alias("diverges"),
+        sf.bool_or("lapped").alias("lapped"),
+        sf.bool_or("rows").alias("rows"),
+        width.alias("width"),
         sf.sort_array(sf.collect_list(place)).alias("seen"),
     )
 
@@ -300,18 +350,18 @@ def owner_count(owners: Iterable[tuple[int, int, int, int]]) -> Column:
 def pairs(present: DataFrame) -> DataFrame:
     """Return what two streams have in common of an origin: how much, between what offsets of the first.
 
-    ``dated`` is the time of the last of it.
+    ``apart`` counts what is another transaction or at another position: not of one log that was read twice.
     """
     several = present.where(sf.size("seen") > 1)
-    both = several.select("origin", "form", "dated", "seen", sf.explode("seen").alias("p"))
-    each = both.select("origin", "form", "dated", "p", sf.explode("seen").alias("m"))
+    both = several.select("origin", "form", "differs", "seen", sf.explode("seen").alias("p"))
+    each = both.select("origin", "form", "differs", "p", sf.explode("seen").alias("m"))
     return (
         each.where("p.stream != m.stream")
         .groupBy(sf.col("p.stream").alias("reference"), sf.col("m.stream").alias("member"), "origin", "form")
         .agg(
             sf.min("p.first_offset").alias("low"),
             sf.max("p.last_offset").alias("high"),
-            sf.max_by("dated", "p.last_offset").alias("dated"),
+            sf.count_if(sf.col("differs") | (sf.col("p.at") != sf.col("m.at"))).alias("apart"),
             sf.count("*").alias("common"),
         )
     )
@@ -379,15 +429,16 @@ def _never(reference: Stream, member: Stream, rows: Sequence[Row], origins: set[
 
 def _restored(reference: Stream, member: Stream, rows: Sequence[Row], origins: set[int]) -> list[Claim]:
     foreign = [row for row in rows if row.origin not in member.own]
-    if not foreign:
-        return []
-    low = min(row.low for row in foreign)
     both = reference.number, member.number
     made = []
     for origin in origins:
         own = [row.low for row in rows if row.origin == origin]
-        high = min(own) - 1 if own else max(row.high for row in foreign)
-        made.append(Claim(*both, origin, None, RESTORED, low, high))
+        if foreign:
+            high = min(own) - 1 if own else max(row.high for row in foreign)
+            made.append(Claim(*both, origin, None, RESTORED, min(row.low for row in foreign), high))
+        if rows and member.gtids is not None:  # they tell what is older than its log
+            high = min(own) - 1 if own else _EVERYWHERE[1]
+            made.append(Claim(*both, origin, _GTID, RESTORED, _EVERYWHERE[0], high))
     return made
 
 
@@ -425,7 +476,7 @@ def absences(
         & (sf.col("p.last_offset") <= sf.col("high"))
     )
     named = sf.broadcast(frame.withColumnRenamed("origin", "claim_origin"))
-    found = referred.where(short).join(named, of_claim)
+    found = referred.where(short).join(named, of_claim).unionByName(_emptied(present, streams), True)
     # What is older than what was read of the member may lie in its log before that.
     cut = sf.col("gone").isin([one.number for one in streams if one.cut])
     bounded = (sf.col("rule") == SHARED_ID) | (cut & sf.col("rule").isin(RESTORED, NEVER))
@@ -440,63 +491,155 @@ def absences(
     )  # fmt: skip
 
 
-def _is_owned(streams: Sequence[Stream]) -> Column:
-    """Tell whether the place ``p`` of a transaction is in the log of a server with the id of its origin."""
+def _emptied(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """Return what members have under its GTID without the changes, or some of the tables, of another log."""
+    owned = _is_owned(streams, "m")
+
+    def lacks(place: Column, owned: Column) -> Column:
+        return place.empty | (~owned & place.rows & (place.width < sf.col("width")))
+
+    some = present.where(sf.col("by_gtid") & sf.col("rows") & (sf.size("seen") > 1))
+    less = sf.exists("seen", lambda place: place.empty | (place.width < sf.col("width")))
+    each = some.where(less).withColumn("m", sf.explode("seen"))
+    lacking = each.where(lacks(sf.col("m"), owned)).withColumn("p", sf.explode("seen"))
+    return lacking.where(sf.col("p.rows") & (sf.col("p.width") == sf.col("width"))).select(
+        *present.columns, "p", sf.col("m.stream").alias("gone"), sf.col("m.stream").alias("member"),
+        sf.col("p.stream").alias("reference"), sf.lit(EMPTIED).alias("rule"), sf.lit(0).alias("had"),
+        sf.lit(_EVERYWHERE[0]).cast("bigint").alias("low"),
+        sf.lit(_EVERYWHERE[1]).cast("bigint").alias("high"),
+    )  # fmt: skip
+
+
+def _is_owned(streams: Sequence[Stream], place: str = "p") -> Column:
+    """Tell whether the ``place`` of a transaction is in the log of a server with the id of its origin."""
     owned = sf.lit(False)
     for one in streams:
-        owned |= (sf.col("p.stream") == one.number) & sf.col("origin").isin(*one.own)
+        owned |= (sf.col(f"{place}.stream") == one.number) & sf.col("origin").isin(*one.own)
     return owned
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """What a server wrote after the last of its transactions that a member has.
+class Uncompared:
+    """Transactions that a member lacks, of which nothing tells whether they are missing there.
 
-    Times are seconds since 1970; ``until`` is that of the last of them.
+    ``why`` is one of BEFORE, AFTER, BETWEEN, as they lie in the logs of ``references`` relative to what the
+    member has of these; or ONE_LOG: only the member has them. Times are seconds since 1970.
     """
 
-    reference: int
     member: str
+    why: str
     transactions: int
-    since: int
-    until: int
+    references: Sequence[int]
+    since: int | None
+    until: int | None
 
 
-def tails(
-    spark: SparkSession, present: DataFrame, streams: Sequence[Stream], common: Iterable[Row]
-) -> list[Tail]:
-    """Return what servers wrote after the last that members have of them, where that is more than a lag."""
-    last: dict[tuple[int, str], tuple[int, int]] = {}
-    for row in common:
-        reference, member = streams[row.reference], streams[row.member]
-        if row.origin in reference.own and reference.source != member.source:
-            key = reference.number, member.source
-            high, time = last.get(key, (0, 0))
-            last[key] = max(high, row.high), max(time, row.dated or 0)
-    if not last:
+def uncompared(  # noqa: PLR0917 - what is known of the logs
+    spark: SparkSession,
+    present: DataFrame,
+    streams: Sequence[Stream],
+    common: Sequence[Row],
+    reached: Mapping[str, Collection[str]],
+    told: DataFrame,
+) -> list[Uncompared]:
+    """Return what was not compared, by member.
+
+    ``reached`` are the members to which each one leads, ``told`` the ``signature`` and the ``member``, a
+    stream, of what incidents say is missing.
+    """
+    sources = list(dict.fromkeys(one.source for one in streams))
+    if len(sources) < 2:
         return []
-    reached = spark.createDataFrame(
-        [(*key, *end) for key, end in last.items()], "reference int, member string, high bigint, time bigint"
+    number = {source: at for at, source in enumerate(sources)}
+    of = sf.array(*(sf.lit(number[one.source]) for one in streams))
+    have = sf.array_distinct(sf.transform("seen", lambda place: sf.get(of, place.stream)))
+    every = sf.array(*(sf.lit(at) for at in range(len(sources))))
+    uneven = present.withColumn("have", have).where(sf.size("have") < len(sources))
+    lacking = uneven.select(
+        "signature", "origin", "dated", "dated_to", "have", "seen",
+        sf.explode(sf.array_except(every, "have")).alias("gone"),
+    ).withColumn("p", sf.explode("seen"))  # fmt: skip
+    expected = spark.createDataFrame(
+        _expected(streams, number, common, reached), "reference int, gone int, own boolean, of bigint, "
+        "low bigint, high bigint, lowest bigint, highest bigint",
+    )  # fmt: skip
+    by_origin = expected.where("of is not null")
+    of_all = expected.where("of is null").drop("of", "low", "high")
+    placed = lacking.withColumn("reference", sf.col("p.stream"))
+    joined = placed.join(sf.broadcast(of_all), ["reference", "gone"]).join(
+        sf.broadcast(by_origin.select("reference", "gone", sf.col("of").alias("origin"), "low", "high")),
+        ["reference", "gone", "origin"],
+        "left",
     )
-    # Servers may log DDL with another text than they received.
-    sent = present.where(sf.col("form") != _DDL)
-    placed = sent.select("origin", "dated", sf.explode("seen").alias("p")).where(_is_owned(streams))
-    after = placed.join(
-        sf.broadcast(reached),
-        (sf.col("p.stream") == sf.col("reference")) & (sf.col("p.first_offset") > sf.col("high")),
-    )
-    # What is dated before what has arrived was not written then: a session has set its TIMESTAMP.
-    summed = (
-        after.where("dated >= time")
-        .groupBy("reference", "member")
+    owners = sf.array(*(_ids(streams, source) for source in sources))
+    wanted = joined.where(sf.col("own") | sf.array_contains(sf.get(owners, sf.col("gone")), sf.col("origin")))
+    low, high = sf.coalesce("low", "lowest"), sf.coalesce("high", "highest")
+    place = sf.when(sf.col("p.first_offset") < low, 2).when(sf.col("p.last_offset") > high, 1).otherwise(0)
+    ours = told.select("signature", sf.get(of, sf.col("member")).alias("gone")).distinct()
+    each = (
+        wanted.join(ours, ["signature", "gone"], "left_anti")
+        .groupBy("signature", "gone")
         .agg(
-            sf.count("*").alias("transactions"),
-            sf.min("dated").alias("since"),
-            sf.max("dated").alias("until"),
+            sf.min(place).alias("why"),
+            sf.collect_set("reference").alias("references"),
+            sf.min("dated").alias("dated"),
+            sf.max("dated_to").alias("dated_to"),
         )
     )
-    long = summed.where(sf.col("until") - sf.col("since") >= _LAG_S)
-    return [Tail(**row.asDict()) for row in long.orderBy("reference", "member").collect()]
+    known = each.select("signature").union(ours.select("signature")).distinct()
+    alone = (
+        uneven.where(sf.size("have") == 1)
+        .join(known, "signature", "left_anti")
+        .select(
+            "signature", sf.get("have", sf.lit(0)).alias("gone"), sf.lit(len(_ORDER)).alias("why"),
+            sf.array().cast("array<int>").alias("references"), "dated", "dated_to",
+        )
+    )  # fmt: skip
+    summed = (
+        each.unionByName(alone)
+        .groupBy("gone", "why")
+        .agg(
+            sf.count("*").alias("transactions"),
+            sf.array_distinct(sf.flatten(sf.collect_set("references"))).alias("references"),
+            sf.min("dated").alias("since"),
+            sf.max("dated_to").alias("until"),
+        )
+    )
+    return [
+        Uncompared(sources[r.gone], (*_ORDER, ONE_LOG)[r.why], r.transactions, r.references, r.since, r.until)
+        for r in summed.orderBy("gone", "why").collect()
+    ]
+
+
+def _ids(streams: Sequence[Stream], source: str) -> Column:
+    ids = {server_id for one in streams if one.source == source for server_id in one.own}
+    return sf.array(*(sf.lit(server_id).cast("bigint") for server_id in sorted(ids))).cast("array<bigint>")
+
+
+def _expected(
+    streams: Sequence[Stream],
+    number: Mapping[str, int],
+    common: Sequence[Row],
+    reached: Mapping[str, Collection[str]],
+) -> list[tuple[Any, ...]]:
+    """Say between what offsets of a stream a member has something of it, of all and of each origin.
+
+    ``own`` tells that all of the stream should be there, and not only what the member itself wrote.
+    """
+    spans: dict[tuple[int, int, int | None], tuple[int, int]] = {}
+    for row in common:
+        reference, member = streams[row.reference], streams[row.member]
+        for origin in (row.origin, None):
+            key = reference.number, number[member.source], origin
+            low, high = spans.get(key, (row.low, row.high))
+            spans[key] = min(low, row.low), max(high, row.high)
+    rows = []
+    for (reference, gone, origin), (low, high) in spans.items():
+        one = streams[reference]
+        member = next(source for source, at in number.items() if at == gone)
+        if member != one.source:
+            rows.append((reference, gone, member in reached[one.source], origin, low, high, low, high))
+    return rows
 
 
 def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[int, int, int]]) -> list[Row]:

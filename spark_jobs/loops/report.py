@@ -10,12 +10,15 @@ from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, LOOP, Facts, Incident, as_dict
-from spark_jobs.loops.presence import Tail
+from spark_jobs.loops.presence import AFTER, BEFORE, ONE_LOG, Uncompared
 from spark_jobs.loops.ring import draw
 
 _SHOWN: Final = 25
 _MANY: Final = 3
-_LACKING: Final = frozenset({"duplicate server id", "restored member", "missing", "filtered"})
+_SHOWN_PLACES: Final = 10
+_LACKING: Final = frozenset(
+    {"duplicate server id", "restored member", "missing", "filtered", "skipped on purpose"}
+)
 """Kinds of incidents whose transactions are those that a member lacks."""
 
 
@@ -34,7 +37,9 @@ class Findings:
     undecided: int
     alone: Sequence[str]
     """Members whose logs have nothing in common with any other."""
-    tails: Sequence[Tail]
+    uncompared: Sequence[Uncompared]
+    gaps: Sequence[Row]
+    """Places at which changes are missing in a log."""
     unlooked: Sequence[str]
     """Tables that several servers update, and whose keys the logs do not tell."""
     tables: Mapping[str, DataFrame]
@@ -71,13 +76,6 @@ def _beside(findings: Findings) -> str:
     text = ""
     if (alone := findings.compared - findings.common) > 0:
         text += f" In one log only, where nothing tells that they should be elsewhere: {count(alone)}."
-    facts = findings.facts
-    foreign = {facts.source(at) for at, origin in facts.counts if origin not in facts.streams[at].own}
-    if secluded := [member for member in facts.topology.members if member not in foreign]:
-        text += (
-            f" Whether the log of {', '.join(secluded)} lacks anything is not known: it has only what its "
-            "server wrote itself."
-        )
     return text
 
 
@@ -107,9 +105,9 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
             "file has begun (FLUSH BINARY LOGS)."
         )
         yield "not compared", text
-    if findings.tails:
-        several = "; ".join(_of_tail(findings.facts, one) for one in findings.tails[:_MANY])
-        yield "not compared", f"No verdict on what is newer: {several}."
+    if places := list(_uncompared(findings)):
+        more = f"; and {len(places) - _SHOWN_PLACES} more" if len(places) > _SHOWN_PLACES else ""
+        yield "not compared", f"Not all was compared: {'; '.join(places[:_SHOWN_PLACES])}{more}."
     if findings.unlooked:
         text = (
             f"No verdict on rows that servers overwrite in turns for {', '.join(findings.unlooked)}: no "
@@ -122,18 +120,41 @@ def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
         yield "undecidable", text
 
 
-def _of_tail(facts: Facts, tail: Tail) -> str:
-    source = facts.source(tail.reference)
-    ends = max((one.last_time or 0 for one in facts.streams if one.source == tail.member), default=0)
-    why = (
-        f"it was read only to {_time(ends)}"
-        if ends < tail.since
-        else "replication to it stopped then, or lags"
-    )
-    return (
-        f"the log of {tail.member} has nothing of the {many(tail.transactions, 'transaction')} that {source} "
-        f"wrote since {_time(tail.since)}: {why}"
-    )
+def _uncompared(findings: Findings) -> Iterator[str]:
+    """Say what was not compared: places, then members one by one."""
+    facts = findings.facts
+    for gap in findings.gaps:
+        yield (
+            f"the log of {gap.source} has a gap at {gap.log_file}, read {_time(gap.timestamp)} ({gap.reason})"
+        )
+    for one in findings.uncompared:
+        there = ", ".join(facts.sources(one.references))
+        span = f"{many(one.transactions, 'transaction')} from {_time(one.since)} to {_time(one.until)}"
+        if one.why == ONE_LOG:
+            yield f"{span} are in the log of {one.member} only"
+            continue
+        yield f"the log of {one.member} lacks {span}, in the log of {there}: {_why(facts, one)}"
+    own = {facts.source(at) for at, origin in facts.counts if origin in facts.streams[at].own}
+    foreign = {facts.source(at) for at, origin in facts.counts if origin not in facts.streams[at].own}
+    for member in facts.topology.members:
+        if own - {member} and member not in {*foreign, *findings.alone}:
+            yield (
+                f"the log of {member} has only what its server wrote itself: nothing tells what arrives "
+                "there (see log_slave_updates)"
+            )
+
+
+def _why(facts: Facts, one: Uncompared) -> str:
+    times = [stream for stream in facts.streams if stream.source == one.member]
+    if one.why == BEFORE:
+        begins = min((stream.first_time for stream in times if stream.first_time), default=None)
+        return f"its log was read only from {_time(begins) or 'a later place'} on"
+    if one.why == AFTER:
+        ends = max((stream.last_time or 0 for stream in times), default=0)
+        if ends < (one.since or 0):
+            return f"its log was read only to {_time(ends)}"
+        return "replication to it has stopped since, or lags; its log goes on without them"
+    return "nothing tells why"
 
 
 def summary(job: Job, findings: Findings) -> dict[str, Any]:
@@ -146,6 +167,7 @@ def summary(job: Job, findings: Findings) -> dict[str, Any]:
         "transactions": findings.transactions,
         "transactions_compared": findings.compared,
         "transactions_in_several_logs": findings.common,
+        "not_compared": list(_uncompared(findings))[:_SHOWN],
         "incidents_total": len(findings.incidents),
         "undecidable_total": findings.undecided,
         "incidents": [
@@ -206,6 +228,9 @@ def report(job: Job, findings: Findings) -> Report:
         _incident(page, number, incident, _keys(findings, number))
     if len(findings.incidents) > _SHOWN:
         page.text(f"The {_SHOWN} worst; all {len(findings.incidents)} are in the table incidents.")
+    if findings.incidents and (places := list(_uncompared(findings))):
+        page.section("Not compared")
+        page.points([("doubt", f"{place[0].upper()}{place[1:]}.") for place in places[:_SHOWN]])
     if findings.facts.streams:
         _presence(page, findings)
         _members(page, findings)

@@ -31,7 +31,7 @@ from millrace.binlog.events.query import StatusVariables
 from millrace.binlog.header import EventHeader
 from millrace.binlog.row_images import Row, RowImages
 from millrace.binlog.transaction import TransactionTracker
-from millrace.contract import EventKey
+from millrace.contract import GAP, HEADER_MARKER, EventKey
 from millrace.stage import Record
 from spark_jobs.common.events import arrow_schema, decode_events
 from spark_jobs.common.kafka import RECORD_SCHEMA
@@ -54,7 +54,7 @@ class EventLog:
     """Writes one log file after the other; ``records`` are keys and values of the events topic."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[bytes, bytes]] = []
+        self.records: list[tuple[Any, ...]] = []
         self._serialize = EventSerializer()
         self._tracker = TransactionTracker()
         self.next_file()
@@ -77,6 +77,11 @@ class EventLog:
         value = self._serialize(decoded, 0, self.file, self.position, 0, step, table)
         self.records.append((key, wire_prefix(SCHEMA_ID) + value))
         self.position = end
+
+    def gap(self, timestamp: int = 1000) -> None:
+        """Say, as the reader does, that changes are missing here."""
+        key = EventKey(1, 0, self.file, self.position, 0).encode()
+        self.records.append((key, b"purged", [(HEADER_MARKER, GAP)], timestamp))
 
     def statement(self, text: str, *, thread_id: int = 1, **more: Any) -> None:
         self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), "shop", text.encode()), **more)
@@ -110,7 +115,8 @@ class EventLog:
         self.add(XidEvent(len(self.records)), **more)
 
     def events(self, spark: SparkSession, partitions: int = 1, source: str = "shop") -> DataFrame:
-        return decode_events(frame_of(spark, self.records, partitions), source, f"{source}.events", SCHEMAS)
+        events = [record for record in self.records if len(record) == 2]
+        return decode_events(frame_of(spark, events, partitions), source, f"{source}.events", SCHEMAS)
 
 
 def table_map(table: str, table_id: int) -> TableMapEvent:
@@ -121,10 +127,10 @@ def table_map(table: str, table_id: int) -> TableMapEvent:
     return TableMapEvent(table_id, 1, "shop", table, types, metadata, b"\xff"[:1], optional)
 
 
-def gtid_event(number: int, original: int | None = None, immediate: int | None = None) -> GtidLogEvent:
-    return GtidLogEvent(
-        1, bytes(range(16)), number, 2, 0, 1, immediate, original, 100 if immediate else None, 80000
-    )
+def gtid_event(
+    number: int, original: int | None = None, immediate: int | None = None, sid: bytes = bytes(range(16))
+) -> GtidLogEvent:
+    return GtidLogEvent(1, sid, number, 2, 0, 1, immediate, original, 100 if immediate else None, 80000)
 
 
 def frame_of(spark: SparkSession, records: Sequence[tuple[Any, Any]], partitions: int = 1) -> DataFrame:
@@ -134,9 +140,12 @@ def frame_of(spark: SparkSession, records: Sequence[tuple[Any, Any]], partitions
     return spark.createDataFrame(rows, RECORD_SCHEMA).repartition(partitions)
 
 
-def records_of(records: Iterable[tuple[Any, Any]]) -> list[Record]:
+def records_of(records: Iterable[tuple[Any, ...]]) -> list[Record]:
     """Return records as executors read them; offsets have gaps, as commits leave them."""
-    return [Record(2 * number, 2 * number, key, value) for number, (key, value) in enumerate(records)]
+    return [
+        Record(2 * number, 1000 * (rest[1] if rest else 0), key, value, rest[0] if rest else None)
+        for number, (key, value, *rest) in enumerate(records)
+    ]
 
 
 def lines_of(
@@ -188,7 +197,7 @@ def logs_of(
             inside = [one for one in records[source] if start <= one.offset < end]
             yield events_of(inside, f"{source}.events", SCHEMAS)
 
-    return Logs(frames["transactions"], frames["heads"], events, between)
+    return Logs(frames["transactions"], frames["heads"], frames["gaps"], events, between)
 
 
 def inserted(*rows: tuple[Any, ...]) -> list[Row]:

@@ -6,7 +6,7 @@ GTIDs what it has executed. Nothing else of a server is here: who reads what whe
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -21,14 +21,17 @@ from millrace.binlog.events import (
 from millrace.binlog.events.mariadb import GtidListEntry
 from spark_jobs.loop_detection import investigate
 from spark_jobs.loops.report import Findings
-from tests.unit.spark.logs import EventLog, logs_of
+from tests.unit.spark.logs import EventLog, gtid_event, logs_of
 
 HOP_US = 2300
 
 
 @dataclass(frozen=True)
 class Change:
-    """A transaction as it travels; ``seq_no`` makes it one of MariaDB, ``committed_us`` one of MySQL 8.0."""
+    """A transaction as it travels; ``seq_no`` makes it one of MariaDB, ``committed_us`` one of MySQL 8.0.
+
+    ``gno``, with ``uuid``, makes it one of MySQL with GTIDs; an ``empty`` one has no changes.
+    """
 
     origin: int
     time: int
@@ -40,6 +43,14 @@ class Change:
     statement: bool = False
     seq_no: int | None = None
     committed_us: int | None = None
+    uuid: int = 0
+    gno: int | None = None
+    empty: bool = False
+
+    @property
+    def gtid(self) -> tuple[int, int | None]:
+        """What a MySQL server compares with what it has executed."""
+        return self.uuid, self.gno
 
 
 @dataclass
@@ -48,6 +59,10 @@ class Server:
     server_id: int
     version: str = "5.7.22-log"
     started: int = 1000
+    gtids: bool = False
+    """Whether it assigns GTIDs, as its version does; one of MySQL skips what it has executed."""
+    leaves_out: Sequence[str] = ()
+    """Tables that its filters leave out."""
     skips_executed: bool = False
     ignores: Sequence[int] = ()
     logs_updates: bool = True
@@ -71,11 +86,26 @@ class Server:
 
     def write(self, time: int, text: str, *, origin: int | None = None, **more: Any) -> Change:
         """Execute a client's transaction; with ``origin`` as a session with another server_id does."""
-        if self._dates:
+        if self.gtids and self.is_mariadb:
+            seen = [one.seq_no or 0 for one in self.entries] + [seq_no for _, seq_no in self.listed]
+            more = {"seq_no": 1 + max(seen, default=0), **more}
+        elif self.gtids:
+            own = (one.gno or 0 for one in self.entries if one.uuid == self.uuid)
+            more = {"uuid": self.uuid, "gno": 1 + max(own, default=0), **more}
+        elif self._dates:
             more = {"committed_us": time * 1_000_000, **more}
         change = Change(self.server_id if origin is None else origin, time, text, **more)
         self._append(change, 0)
         return change
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "MariaDB" in self.version
+
+    @property
+    def uuid(self) -> int:
+        """What stands for the server's uuid: its name, as two servers may have one id."""
+        return int.from_bytes(self.name.encode()) % (1 << 128)
 
     @property
     def _dates(self) -> bool:
@@ -103,6 +133,12 @@ class Server:
             return False
         if self.skips_executed and change in self.entries:
             return False
+        if change.gno is not None and any(one.gtid == change.gtid for one in self.entries):
+            return False
+        if change.table in self.leaves_out:
+            if change.gno is None:
+                return False
+            change = replace(change, empty=True)
         self._append(change, hops + 1)
         return True
 
@@ -112,6 +148,8 @@ class Server:
         more = {"server_id": change.origin, "timestamp": change.time}
         if change.seq_no is not None:
             self.log.add(MariadbGtidEvent(change.seq_no, 0, 0), **more)
+        elif change.gno is not None:
+            self.log.add(gtid_event(change.gno, sid=change.uuid.to_bytes(16)), **more)
         elif self._dates:  # of one that an older server wrote, it does not know the time
             times = (change.committed_us or change.time * 1_000_000) + HOP_US * hops, change.committed_us or 0
             self.log.add(AnonymousGtidLogEvent(1, bytes(16), 0, 2, 0, 1, *times, 100, 80000), **more)
@@ -121,6 +159,9 @@ class Server:
         log = self.log
         if change.seq_no is None:
             log.statement("BEGIN", thread_id=change.thread_id, **more)
+        if change.empty:
+            log.statement("COMMIT", thread_id=change.thread_id, **more)
+            return
         if change.statement:
             log.statement(change.text, thread_id=change.thread_id, **more)
         else:

@@ -202,7 +202,6 @@ def test_a_gap_or_a_filter_at_one_member_of_a_ring_is_one_incident() -> None:
     assert (found.since, found.until, found.transactions) == (1000, 1030, 14)
     assert (found.tables, len(found.evidence)) == (["shop.audit"], 6)
     assert {one.member for one in found.statements} == {"south"}
-    assert found.statements[1].why == "if servers 1, 2 and 4 are ignored there by mistake."
     assert found.selects == [one.select for one in absences]
 
     apart = lost((1000, 1005), (1007, 1020), (1021, 1030))
@@ -281,7 +280,7 @@ def test_other_changes_at_a_member_with_several_connections_name_one_too() -> No
     assert again.sql == of_channel("SOURCE_LOG_FILE = '…', SOURCE_LOG_POS = …")
     assert again.why.endswith(f"{CHANNEL} 2 or 3.")
 
-    lost = Absence("skipped", 3, 0, [2], 5, 1000, 1100)
+    lost = Absence("never", 3, 0, [2], 5, 1000, 1100)
     _, ignored = incident(topology=topology, absences=[lost]).statements
     assert ignored.sql == of_channel("IGNORE_SERVER_IDS = ()")
     assert ignored.why == f"if server 3 is ignored there by mistake. {CHANNEL} 3."
@@ -400,6 +399,8 @@ def findings(incidents: Sequence[Incident], name: str, **more: Any) -> Any:
         "compared": 10,
         "undecided": 0,
         "alone": [],
+        "gaps": [],
+        "uncompared": [],
         "keys": {1: [f"99:0:{EVIL}:4"]},
         **more,
     }

@@ -36,7 +36,8 @@ def test_the_columns_of_a_transaction() -> None:
         "first_offset": 0, "last_offset": 10, "log_file": "bin.000001", "position": 4, "server_id": 3,
         "dated": 1003, "dated_to": 1005, "thread_id": 7, "form": "rows",
         "original_commit_us": 1_500_000, "immediate_commit_us": 2_500_000, "tables": ["shop.log"],
-        "changes": None, "digest": None,
+        "changes": 2, "inserts": True, "creates": False, "temporary": None,
+        "digest": found["transactions"][0]["digest"], "layout": found["transactions"][0]["layout"],
     }]  # fmt: skip
     assert log.records[-1][0].startswith(found["transactions"][0]["last_key"].encode() + b":")
 

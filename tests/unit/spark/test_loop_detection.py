@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.laps import with_clocks
-from spark_jobs.loops.presence import Period, Stream
+from spark_jobs.loops.presence import AFTER, BEFORE, Period, Stream
 from spark_jobs.loops.report import Findings, _doubts, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.logs import lines_of, records_of
@@ -35,14 +35,13 @@ def by_origin(findings: Findings) -> list[Incident]:
 
 
 def test_what_is_healthy_is_silent(spark: SparkSession) -> None:
-    servers, others, two = under_traps(), that_begin_later_or_end_earlier(), that_overwrite_in_turns()
-    findings = look(spark, [*servers, *others, *two, *that_changed_their_ids()], cuts=3)
+    servers, two = under_traps(), that_overwrite_in_turns()
+    findings = look(spark, [*servers, *two, *that_changed_their_ids()], cuts=3)
     assert findings.incidents == []
     assert findings.undecided == 0
     assert verdict(findings)[0] == "healthy"
-    assert verdict(findings)[1] == (
-        "No loop: 201 different transactions are in the logs of several of 11 members, none is missing or "
-        "twice. In one log only, where nothing tells that they should be elsewhere: 4."
+    assert verdict(findings)[1].endswith(
+        "different transactions are in the logs of several of 8 members, none is missing or twice."
     )
     assert verdict(replace(findings, unread=2))[:2] == (
         "doubt", "Nothing circulates in what could be read, but 2 records could not."
@@ -116,7 +115,7 @@ def test_what_is_read_from_amid_a_file_on_lacks_nothing(spark: SparkSession) -> 
     settle(servers)
     findings = look(spark, servers, begins=begins)
     assert findings.incidents == []
-    assert verdict(findings)[0] == "healthy"
+    assert {one.why for one in findings.uncompared} == {BEFORE}
     assert [one.own for one in findings.facts.streams] == [(1,), (2,)]
 
 
@@ -399,7 +398,7 @@ def test_never_green_on_nothing(
 def test_never_green_on_what_was_not_compared(spark: SparkSession) -> None:
     """An id that is not known; replication that has stopped, or a log that was not read to its end."""
     nameless = three()
-    stopped = ring(Server("left", 11), Server("right", 12))
+    stopped = ring(Server("left", 14), Server("right", 15))
     ends = ring(Server("new", 21), Server("old", 22))
     for servers in (nameless, stopped, ends):
         traffic(servers)
@@ -408,19 +407,18 @@ def test_never_green_on_what_was_not_compared(spark: SparkSession) -> None:
     for second in range(1200, 1600, 100):
         for server in (*stopped, ends[0]):
             server.write(second, f"{server.name} {second}")
-    findings = look(spark, [*nameless, *stopped, *ends])
+    findings = look(spark, [*nameless, *stopped, *ends, *that_begin_later_or_end_earlier()])
     assert findings.incidents == []
     assert verdict(findings)[0] == "not compared"
     unknown, newer = [text for _, text in _doubts(findings)]
     assert "the server id of north is not known" in unknown
-    since = "since 1970-01-01 00:20:00 UTC"
-    stopped_then = "replication to it stopped then, or lags"
-    assert newer == (
-        "No verdict on what is newer: the log of right has nothing of the 4 transactions that left wrote "
-        f"{since}: {stopped_then}; the log of left has nothing of the 4 transactions that right wrote "
-        f"{since}: {stopped_then}; the log of old has nothing of the 4 transactions that new wrote "
-        f"{since}: it was read only to 1970-01-01 00:18:25 UTC."
-    )
+    assert {(one.member, one.why, one.transactions) for one in findings.uncompared} >= {
+        ("left", AFTER, 4), ("right", AFTER, 4), ("old", AFTER, 4)
+    }  # fmt: skip
+    assert {(one.member, one.why) for one in findings.uncompared} >= {("east1", BEFORE), ("south1", AFTER)}
+    stopped_then = "replication to it has stopped since, or lags; its log goes on without them"
+    assert newer.count(stopped_then) == 3
+    assert newer.count("its log was read only to 1970-01-01 00:18:25 UTC") == 2
 
 
 def overwrite(

@@ -1,0 +1,187 @@
+"""Topologies whose truth is known, each with a fault: none of them is ever called healthy."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.loops.incidents import Incident
+from spark_jobs.loops.presence import AFTER, BEFORE
+from spark_jobs.loops.report import Findings, verdict
+from tests.spark_session import SPARK
+from tests.unit.spark.members import Server, look, ring, settle, traffic
+
+pytestmark = SPARK
+
+MARIADB, MYSQL = "11.4.5-MariaDB-log", "8.0.36"
+
+
+def three(tens: int, version: str = MARIADB, *, gtids: bool = True) -> Sequence[Server]:
+    names = enumerate(("a", "b", "c"), 1)
+    return ring(*(Server(f"{name}{tens}", 10 * tens + n, version, gtids=gtids) for n, name in names))
+
+
+def named(findings: Findings, servers: Sequence[Server]) -> list[str]:
+    """What is said of a topology: kinds of incidents, and why what was not compared."""
+    names = {server.name for server in servers}
+    return sorted(
+        [one.kind for one in of(findings, servers)]
+        + [one.why for one in findings.uncompared if one.member in names]
+        + ["gap" for one in findings.gaps if one.source in names]
+    )
+
+
+def test_never_green_where_logs_differ(spark: SparkSession) -> None:
+    """Each fault is said of its own topology, beside others, and of one without a fault nothing is."""
+    sound = [three(10), three(11, MYSQL), three(12, MYSQL, gtids=False)]
+    faults = [three(n, MYSQL if n % 2 else MARIADB) for n in range(1, 7)]
+    late, early, gap, own, stopped, purged = faults
+    for servers in (*sound, *faults):
+        traffic(servers)
+        settle(servers)
+    late[1].log.records = late[1].log.records[:1] + late[1].log.records[40:]
+    early[1].log.records = early[1].log.records[:-12]
+    gap[1].log.gap()
+    own[0].write(1110, "errant")  # the last of its log
+    for second in range(1110, 1114):
+        for server in (stopped[0], stopped[1]):
+            server.write(second, f"{server.name} {second}")
+        stopped[2].pull()
+        stopped[0].pull()
+    purged[2].log.records = purged[2].log.records[:1] + purged[2].log.records[23:]
+    findings = look(spark, [one for servers in (*sound, *faults) for one in servers])
+    assert [named(findings, servers) for servers in sound] == [[], [], []]
+    told = [set(named(findings, servers)) for servers in faults]
+    assert told == [{BEFORE}, {AFTER}, {"gap"}, {AFTER}, {AFTER}, {BEFORE}]
+    assert verdict(findings)[::2] == ("not compared", "doubt")
+    text = verdict(findings)[1]
+    for part in ("gap at bin.000001", "was read only from", "was read only to", "has stopped since, or lags"):
+        assert part in text
+
+
+def write_all(servers: Sequence[Server], start: int, seconds: int) -> None:
+    """Write and replicate, one transaction after the other."""
+    traffic(servers, start, seconds)
+    settle(servers)
+
+
+def in_flight(servers: Sequence[Server]) -> None:
+    """A server's id is changed (SET GLOBAL) while its transactions are in transit."""
+    write_all(servers, 1100, 6)
+    for number in range(3):
+        servers[0].write(1106, f"in flight {number}")
+    servers[0].server_id += 5
+    servers[0].write(1107, "with the new id")
+    for second in range(1107, 1120):
+        for server in servers[1:]:
+            server.write(second, f"{server.name} {second}")
+        for server in servers:
+            server.pull()
+
+
+def share_an_id(tens: int, *ids: int) -> Sequence[Server]:
+    """Rings with an id twice: no server replicates from one with its own id."""
+    names = zip("abcd", ids, strict=False)
+    made = [Server(f"{name}{tens}", 10 * tens + n, MARIADB, gtids=True) for name, n in names]
+    ring(*made)
+    for server in made:
+        server.upstream = [one for one in server.upstream if one.server_id != server.server_id]
+    for second in range(1100, 1110):
+        for server in made:
+            server.write(second, f"{server.name} {second}")
+        for server in made:
+            server.pull()
+    settle(made)
+    return made
+
+
+def rewound(servers: Sequence[Server]) -> None:
+    """A member's replication is set back; the one behind it has executed these GTIDs."""
+    write_all(servers, 1100, 6)
+    a, b, c = servers
+    again = [one for one in b.entries if one.origin in (a.server_id, c.server_id)][:5]
+    for change in again:
+        b._append(change, 1)
+    c.taken[b.name] = len(b.entries)
+    write_all(servers, 1110, 4)
+
+
+def restored_early(tens: int) -> Sequence[Server]:
+    """What a member wrote right after its backup is lost: before anything of others came."""
+    a, b, c = three(tens)
+    write_all([a, b, c], 1100, 3)
+    before = max(one.seq_no or 0 for one in a.entries)
+    taken = dict(a.taken)
+    for n in range(6):
+        a.write(1105, f"lost {n}")
+    settle([a, b, c])
+    listed = [(server.server_id, before) for server in (a, b, c)]
+    fresh = Server(a.name, a.server_id, MARIADB, started=1200, gtids=True, listed=listed)
+    fresh.upstream, fresh.taken = a.upstream, taken
+    b.upstream, b.taken = [fresh], {}
+    traffic([b, c], 1205, 1)
+    settle([b, c, fresh])
+    write_all([b, c, fresh], 1210, 3)
+    return fresh, b, c
+
+
+def emptied(servers: Sequence[Server], *, on_purpose: bool) -> None:
+    """A filter, or an empty transaction that was executed in place of one, on a chain or a ring."""
+    a, b, _ = servers
+    if not on_purpose:
+        b.leaves_out = ["keyed"]
+    write_all(servers, 1100, 6)
+    for n in range(3):
+        change = a.write(1106, f"for some {n}", table="keyed")
+        if on_purpose:
+            b._append(replace(change, empty=True, origin=b.server_id, time=1200), 0)
+    write_all(servers, 1110, 4)
+    if on_purpose:
+        for server in servers:
+            server.write(1120, "as before", table="keyed")
+        settle(servers)
+
+
+def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
+    changed, dated, back = three(1), three(2, MYSQL, gtids=False), three(3)
+    in_flight(changed)
+    in_flight(dated)
+    rewound(back)
+    twice, pair = share_an_id(4, 1, 2, 1, 3), share_an_id(5, 1, 2, 1)
+    lost = restored_early(6)
+    filtered, skipped = three(7, MYSQL), three(8, MYSQL)
+    chain = three(9, MYSQL)
+    chain[0].upstream = []
+    emptied(filtered, on_purpose=False)
+    emptied(skipped, on_purpose=True)
+    emptied(chain, on_purpose=True)
+    every = [changed, dated, back, twice, pair, lost, filtered, skipped, chain]
+    findings = look(spark, [one for servers in every for one in servers])
+    kinds = [[one.kind for one in of(findings, servers)] for servers in every]
+    assert kinds == [
+        ["loop"], ["loop"], ["applied twice"], ["duplicate server id"], ["duplicate server id"],
+        ["restored member"], ["filtered"], ["skipped on purpose"], ["skipped on purpose"],
+    ]  # fmt: skip
+    assert verdict(findings)[0] == "incidents"
+    by_name = {servers[0].name: of(findings, servers)[0] for servers in every}
+    assert by_name["a1"].what.endswith(
+        "a1 had this id and has 16 now: no member drops events that were in transit with the old id."
+    )
+    assert (by_name["a3"].members, by_name["a3"].transactions) == (["b3"], 5)
+    assert "10 GTIDs stand for different transactions" in by_name["a4"].what
+    assert by_name["a5"].members[:2] == ["a5", "c5"]
+    assert (by_name["a6"].members, by_name["a6"].transactions) == (["a6"], 6)
+    assert by_name["a7"].transactions == 3
+    assert by_name["a8"].members == ["b8", "c8"]
+    assert "are not on b9 and c9" in by_name["a9"].what
+    live = {server.server_id for servers in every for server in servers}
+    for one in findings.incidents:
+        for statement in one.statements:
+            ignored = re.findall(r"IGNORE_SERVER_IDS = \(([^)]+)\)", statement.sql)
+            assert not live & {int(server_id) for server_id in ignored}, statement
+
+
+def of(findings: Findings, servers: Sequence[Server]) -> list[Incident]:
+    names = {server.name for server in servers}
+    return [one for one in findings.incidents if names & set(one.members)]
