@@ -37,7 +37,8 @@ _BINARY_OF: Final = {
 }
 _TEXTS: Final = ((255, "tinytext"), (65_535, "text"), (16_777_215, "mediumtext"), (4_294_967_295, "longtext"))
 _MAX_VARCHAR: Final = 65_535
-_WIDE: Final = frozenset(("ucs2", "utf16", "utf16le", "utf32"))
+_UNITS: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
+_UTF8: Final = ("utf8mb3", "utf8mb4")
 _LENGTHY: Final = frozenset(("char", "varchar", "binary", "varbinary"))
 _WITH_PREFIX: Final = frozenset((*_BINARY_OF, *_BINARY_OF.values(), *GEOMETRY_TYPES))
 """Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
@@ -82,7 +83,6 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
         spec.name,
         "",
         nullable=spec.nullable is not False,
-        members=spec.members,
         generated=spec.generated,
         hidden=spec.hidden,
         default=kept_default(spec.default),
@@ -97,7 +97,7 @@ def column_definition(spec: ColumnSpec, table_charset: str | None, session: Sess
         return _text(spec, definition, table_charset, server)
     text, unsigned = _TYPES[name](spec, session) if name in _TYPES else _plain(spec, server)
     if spec.type == "serial":
-        definition = replace(definition, nullable=False)
+        definition = replace(definition, nullable=spec.nullable is True and not server.mariadb)
     if name == "timestamp" and spec.nullable is None and spec.row_period is None:
         definition = replace(definition, nullable=session.timestamp_not_null is False)
     if spec.compressed:
@@ -143,8 +143,10 @@ def _with_charset(spec: ColumnSpec, definition: ColumnDefinition, server: Server
     return replace(definition, column_type=f"{name}{text}{compressed}")
 
 
-def _member(member: str, charset: str) -> str:
+def _member(member: str | bytes, charset: str) -> str:
     """Return a member as a character set holds it: without spaces at its end, with ? for what it lacks."""
+    if isinstance(member, bytes):
+        return _text_of_bytes(member, charset)
     if charset == BINARY:
         return member
     codec = charsets.charset(charset)
@@ -157,6 +159,22 @@ def _member(member: str, charset: str) -> str:
         return letter
 
     return "".join(letter if letter.isascii() else kept(letter) for letter in member.rstrip(" "))
+
+
+def _text_of_bytes(member: bytes, charset: str) -> str:
+    """Return a member that a statement writes as bytes; servers fill the first character up with zeros."""
+    missing = -len(member) % _UNITS.get(charset, 1)
+    try:
+        text = (
+            (bytes(missing) + member).decode()
+            if charset == BINARY
+            else charsets.charset(charset).decode(bytes(missing) + member)
+        )
+    except ValueError:
+        raise NotUnderstoodError(
+            f"a member is written as 0x{member.hex()}, which is no text in {charset}"
+        ) from None
+    return text if charset == BINARY else text.rstrip(" ")
 
 
 def _text_of(size: int) -> str:
@@ -178,7 +196,7 @@ def converted(
     name = sql_type.name
     members = column.members
     if name in ("enum", "set") and column.charset != charset:
-        members = tuple(_read_again(member, column, charset) for member in members or ("",))
+        members = tuple(_read_again(member, column, charset, server) for member in members or ("",))
     limit = next((limit for limit, text in _TEXTS if text == name), None)
     if limit is not None and charset != BINARY:
         characters = limit // max_bytes_per_character(column.charset)
@@ -193,15 +211,30 @@ def converted(
     return _with_charset(spec, replace(column, charset=charset, collation=collation), server)
 
 
-def _read_again(member: str, column: ColumnDefinition, charset: str) -> str:
+def _read_again(member: str, column: ColumnDefinition, charset: str, server: Server) -> str:
     """Return what a member's bytes are in another character set: servers keep them, "ü" becomes "Ã¼"."""
-    # Where "?" or nothing is shown, or NUL, the bytes may be others; MySQL leaves out an odd one of UTF-16.
-    if member and not {"?", "\0"} & set(member) and column.charset not in _WIDE:
-        assert column.charset is not None
+    assert column.charset is not None
+    before = charset_named(column.charset)
+    # Where "?" or nothing is shown, or NUL, the bytes may be others, and behind a character of several there
+    # may be some that are not shown.
+    tells = member.isascii() or before in _UTF8 or max_bytes_per_character(before) == 1
+    if before in _UNITS:
+        tells = max(member, default="") < "\u0100"  # or they are bytes of two characters of another set
+    if member and tells and not {"?", "\0"} & set(member):
         with suppress(ValueError):
-            raw = charsets.charset(column.charset).encode(member)
-            return raw.decode() if charset == BINARY else charsets.charset(charset).decode(raw)
-    raise NotUnderstoodError(f"the members of column {column.name} get another character set")
+            raw = charsets.charset(before).encode(member)
+            if charset == BINARY:
+                return raw.decode()
+            if charset == "ascii" and server.mariadb:
+                return raw.decode("ascii", "replace").replace("\ufffd", "?")
+            if charset in _UTF8 and len(raw) == 1 and not raw.isascii():
+                return "?" if server.mariadb else ""  # the first byte of a code
+            left = len(raw) % _UNITS.get(charset, 1)
+            shown = charsets.charset(charset).decode(raw[: len(raw) - left])
+            return shown + "?" * left if server.mariadb else shown
+    raise NotUnderstoodError(
+        f"the bytes of {member!r}, a member of column {column.name}, are another text in {charset}"
+    )
 
 
 # -- columns in keys ----------------------------------------------------------------------------------
@@ -293,7 +326,9 @@ def _temporal(spec: ColumnSpec, _session: Session) -> tuple[str, bool]:
     return f"{spec.type}({digits})" if digits else spec.type, False
 
 
-def _year(_spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+def _year(spec: ColumnSpec, session: Session) -> tuple[str, bool]:
+    if session.server.mariadb and spec.arguments == (2,):
+        return "year(2)", False
     # The sign of YEAR is noted for MariaDB and 5.7, where its column is unsigned but never shown so.
     return "year(4)" if session.server.shows_widths else "year", False
 

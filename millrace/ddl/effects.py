@@ -53,6 +53,8 @@ UNNAMED: Final[TableKey] = "", "*"
 
 _WRITTEN_BY_SERVERS: Final = re.compile(r"CREATE (OR REPLACE )?TABLE [^\n]*\(\n  [`\"]")
 
+_OF_INFORMATION_SCHEMA: Final = frozenset({"memory", "aria"})
+
 _WITH_TABLES: Final = frozenset({"TABLE", "SEQUENCE", "DATABASE"})
 
 
@@ -100,10 +102,14 @@ def apply(text: str, session: Session, known: Known, *, whole: bool = True) -> d
 
 
 def _check_charset_is_told(text: str, statement: ddl.Ddl | None, session: Session) -> None:
-    """Raise NotUnderstoodError for what a server logs of CREATE TABLE LIKE a temporary table."""
-    if not (session.uses_temporary and isinstance(statement, ddl.CreateTable)):
+    """Raise NotUnderstoodError for what a server logs of CREATE TABLE LIKE a temporary table.
+
+    Tables of information_schema are such tables, of engines that few others have.
+    """
+    if not isinstance(statement, ddl.CreateTable) or statement.options.names_charset:
         return
-    if _WRITTEN_BY_SERVERS.match(text) is not None and not statement.options.names_charset:
+    likely = session.uses_temporary or (statement.options.engine or "").lower() in _OF_INFORMATION_SCHEMA
+    if likely and _WRITTEN_BY_SERVERS.match(text) is not None:
         raise NotUnderstoodError("its character set is that of a temporary table, which the log leaves out")
 
 

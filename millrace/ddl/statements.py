@@ -27,7 +27,8 @@ class ColumnSpec:
     name: str
     type: str = ""
     arguments: tuple[int, ...] = ()
-    members: tuple[str, ...] | None = None
+    members: tuple[str | bytes, ...] | None = None
+    """Bytes are in the character set of the column."""
     unsigned: bool = False
     zerofill: bool = False
     compressed: bool = False
@@ -433,8 +434,7 @@ def _option(tokens: Tokens, options: TableOptions) -> bool:
         tokens.accept("=")
         options.charset = _charset(tokens)
     elif tokens.accept("COLLATE"):
-        tokens.accept("=")
-        options.collation = _charset(tokens)
+        options.collation = _collation(tokens)
     elif tokens.accept_one("ENGINE", "TYPE"):
         tokens.accept("=")
         token = tokens.advance()
@@ -451,6 +451,12 @@ def _charset(tokens: Tokens) -> str:
     if token is not None and token.kind == "string":
         return tokens.string().lower()
     return tokens.name().lower()
+
+
+def _collation(tokens: Tokens) -> str | None:
+    """Take the name of a collation; None for DEFAULT, that of the character set."""
+    tokens.accept("=")
+    return None if tokens.accept("DEFAULT") else _charset(tokens)
 
 
 _TWO_WORDS: Final = frozenset({("DATA", "DIRECTORY"), ("INDEX", "DIRECTORY"), ("DEFAULT", "ENCRYPTION")})
@@ -576,9 +582,9 @@ def _alter_rename(tokens: Tokens, operations: list[Operation]) -> Name | None:
         return None
     if tokens.accept_one("INDEX", "KEY"):
         _if_exists(tokens)
-        old = tokens.name()
+        old = _column_name(tokens)
         tokens.expect("TO")
-        operations.append(RenameIndex(old, tokens.name()))
+        operations.append(RenameIndex(old, _column_name(tokens)))
         return None
     tokens.accept_one("TO", "AS", "=")
     return _table(tokens)
@@ -677,7 +683,7 @@ def _drop_one(tokens: Tokens, operations: list[Operation]) -> None:
     elif tokens.word in ("INDEX", "KEY", "CONSTRAINT"):
         constraint = tokens.advance().upper == "CONSTRAINT"
         exists = _if_exists(tokens)
-        operations.append(DropIndex(tokens.name(), constraint, exists))
+        operations.append(DropIndex(_column_name(tokens), constraint, exists))
     else:
         tokens.accept("COLUMN")
         exists = _if_exists(tokens)
@@ -688,20 +694,20 @@ def _drop_one(tokens: Tokens, operations: list[Operation]) -> None:
 def _alter_column(tokens: Tokens, operations: list[Operation]) -> None:
     if tokens.accept_one("INDEX", "KEY"):
         _if_exists(tokens)
-        tokens.name()
+        _column_name(tokens)
         if not tokens.accept("NOT"):
             tokens.accept_one("VISIBLE", "INVISIBLE", "IGNORED")
         else:
             tokens.expect("IGNORED")
         return
     if tokens.accept_one("CHECK", "CONSTRAINT"):
-        tokens.name()
+        _column_name(tokens)
         tokens.accept("NOT")
         tokens.expect("ENFORCED")
         return
     tokens.accept("COLUMN")
     _if_exists(tokens)
-    column = tokens.name()
+    column = _column_name(tokens)
     if tokens.accept("DROP"):
         tokens.expect("DEFAULT")
         operations.append(SetDefault(column, None))
@@ -733,26 +739,28 @@ def _convert(tokens: Tokens, operations: list[Operation]) -> None:
     charset = None if tokens.accept("DEFAULT") else _charset(tokens)
     collation = None
     if tokens.accept("COLLATE"):
-        tokens.accept("=")
-        collation = _charset(tokens)
+        collation = _collation(tokens)
     operations.append(ConvertTo(charset, collation))
 
 
 def _order_by(tokens: Tokens, _operations: list[Operation]) -> None:
     tokens.expect("BY")
-    while True:
-        tokens.name()
-        while tokens.accept("."):
-            tokens.name()
+    _column_name(tokens)
+    tokens.accept_one("ASC", "DESC")
+    while _orders_more(tokens):
+        tokens.expect(",")
+        _column_name(tokens)
         tokens.accept_one("ASC", "DESC")
-        # A comma may also begin the next alteration.
-        if (
-            tokens.word != ","
-            or tokens.ahead() in _ALTERATIONS
-            or tokens.ahead(2) not in ("", ",", "ASC", "DESC")
-        ):
-            return
-        tokens.advance()
+
+
+def _orders_more(tokens: Tokens) -> bool:
+    """Return whether a comma goes on with ORDER BY, and does not begin the next alteration."""
+    at = 1 + (tokens.ahead() == ".")
+    if tokens.word != "," or tokens.ahead(at) == "FORCE":
+        return False
+    while tokens.ahead(at + 1) == ".":
+        at += 2
+    return tokens.ends(at + 1) or tokens.ahead(at + 1) in (",", "ASC", "DESC", "REMOVE", "PARTITION")
 
 
 def _words(*following: str) -> Callable[[Tokens, list[Operation]], None]:
@@ -897,6 +905,7 @@ _ONE_WORD: Final = {
     "int8": "bigint",
     "integer": "int",
     "middleint": "mediumint",
+    "sql_tsi_year": "year",
     "varcharacter": "varchar",
     "geomcollection": "geometrycollection",
 }
@@ -926,9 +935,12 @@ def _type(tokens: Tokens, column: ColumnSpec) -> None:
         column.arguments = tuple(arguments)
 
 
-def _members(tokens: Tokens) -> tuple[str, ...]:
+_BYTES: Final = ("0X", "X", "0B", "B")
+
+
+def _members(tokens: Tokens) -> tuple[str | bytes, ...]:
     tokens.expect("(")
-    members = []
+    members: list[str | bytes] = []
     while True:
         token = tokens.token
         if (
@@ -937,27 +949,29 @@ def _members(tokens: Tokens) -> tuple[str, ...]:
             and token.upper in ("N", "_UTF8", "_UTF8MB3", "_UTF8MB4")
         ):
             tokens.advance()
-        members.append(_hexadecimal(tokens) or tokens.string())
+        data = _bytes_of(tokens)
+        members.append(tokens.string() if data is None else data)
         if not tokens.accept(","):
             break
     tokens.expect(")")
     return tuple(members)
 
 
-def _hexadecimal(tokens: Tokens) -> str:
-    """Take 0x61 or x'61', if it is next, as the ASCII that it is."""
+def _bytes_of(tokens: Tokens) -> bytes | None:
+    """Take 0x61, x'61', 0b01100001 or b'01100001', if it is next."""
     word = tokens.word
-    if word == "X" and tokens.ahead_is_string():
+    if word in ("X", "B") and tokens.ahead_is_string():
         tokens.advance()
         digits = tokens.string()
-    elif word.startswith("0X"):
+    elif word.startswith(("0X", "0B")):
         digits = tokens.advance().text[2:]
     else:
-        return ""
+        return None
     try:
-        return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}").decode("ascii")
+        number = int(digits or "0", 16 if "X" in word else 2)
+        return number.to_bytes(-(-len(digits) // (2 if "X" in word else 8)), "big")
     except ValueError:
-        raise NotUnderstoodError(f"a member is written as {digits} in hexadecimal") from None
+        raise NotUnderstoodError(f"a member is written as {digits}") from None
 
 
 def _skip_default(tokens: Tokens) -> None:
@@ -968,27 +982,32 @@ def _skip_default(tokens: Tokens) -> None:
     tokens.accept_one("-", "+")
     if tokens.word == "(":
         tokens.skip_parentheses()
-    else:
-        tokens.accept(".")  # .5
-        token = tokens.advance()
-        if token.kind == "word" and token.text.startswith("_") and tokens.word.startswith(("0X", "X")):
-            token = tokens.advance()  # _koi8r 0xC1
-        if token.kind == "word" and tokens.token is not None and tokens.token.kind == "string":
-            tokens.string()  # _utf8mb4'x', b'1', DATE '2020-01-01'
-        elif token.kind == "string":
-            while tokens.token is not None and tokens.token.kind == "string":
-                tokens.advance()
-        while tokens.accept("."):
-            if not tokens.is_name():
-                break
-            token = tokens.advance()
-        if tokens.word in ("-", "+") and token.text[:1].isdecimal() and token.text[-1:] in "eE":
-            tokens.advance()  # 1e-5
+    elif tokens.accept("{"):
+        while not tokens.accept("}"):  # {ts '2020-01-01 00:00:00'}
             tokens.advance()
-        if tokens.word == "(":
-            tokens.skip_parentheses()
+    else:
+        _skip_literal(tokens)
     if tokens.token is not None and tokens.token.kind == "other" and tokens.word not in (",", ")", ";"):
         raise NotUnderstoodError(f"a default is not understood {tokens.here}")
+
+
+def _skip_literal(tokens: Tokens) -> None:
+    """Step over a literal without its sign, or a call of a function."""
+    tokens.accept(".")  # .5
+    token = tokens.advance()
+    if token.kind == "word" and token.text.startswith("_") and tokens.word.startswith(_BYTES):
+        token = tokens.advance()  # _koi8r 0xC1
+    while tokens.token is not None and tokens.token.kind == "string":
+        tokens.advance()  # _utf8mb4'x', b'1', DATE '2020-01-01', 'a' 'b'
+    while tokens.accept("."):
+        if not tokens.is_name():
+            break
+        token = tokens.advance()
+    if tokens.word in ("-", "+") and token.text[:1].isdecimal() and token.text[-1:] in "eE":
+        tokens.advance()  # 1e-5
+        tokens.advance()
+    if tokens.word == "(":
+        tokens.skip_parentheses()
 
 
 _Attribute = Callable[[Tokens, ColumnSpec], None]
@@ -1086,8 +1105,7 @@ def _charset_of(tokens: Tokens, column: ColumnSpec) -> None:
 
 
 def _collate(tokens: Tokens, column: ColumnSpec) -> None:
-    tokens.accept("=")
-    column.collation = _charset(tokens)
+    column.collation = _collation(tokens)
 
 
 def _binary(_tokens: Tokens, _column: ColumnSpec) -> None:
@@ -1208,8 +1226,9 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
     word, ahead = tokens.word, 0
     name = None
     if word == "CONSTRAINT":
-        named = tokens.ahead() not in _CONSTRAINTS
-        ahead = 1 + named
+        ahead = 1 + (tokens.ahead() not in _CONSTRAINTS)
+        while tokens.ahead(ahead) == ".":
+            ahead += 2
         word = tokens.ahead(ahead)
     if word not in _INDEX_KINDS or (word == "FOREIGN" and tokens.ahead(ahead + 1) != "KEY"):
         return None
@@ -1217,11 +1236,8 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
         return None
     if word == "PRIMARY" and tokens.ahead(ahead + 1) != "KEY":
         return None
-    if ahead == 2:
-        tokens.advance()
-        name = tokens.name()
-    elif ahead == 1:
-        tokens.advance()
+    if tokens.accept("CONSTRAINT") and ahead > 1:
+        name = _column_name(tokens)
     tokens.advance()
     if word in ("PRIMARY", "FOREIGN"):
         tokens.expect("KEY")
@@ -1230,7 +1246,7 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
     missing = _if_not_exists(tokens)
     hashed = _index_type(tokens)
     if tokens.word != "(":
-        own = tokens.name()
+        own = _column_name(tokens)
         # A foreign key is known by its constraint's name.
         name = own if word != "FOREIGN" or name is None else name
     hashed |= _index_type(tokens)
@@ -1318,7 +1334,7 @@ def _is_constraint(tokens: Tokens) -> bool:
         tokens.advance()
         if tokens.word != "CHECK":
             _if_not_exists(tokens)
-            tokens.name()
+            _column_name(tokens)
         tokens.expect("CHECK")
         _check_constraint(tokens)
         return True
@@ -1358,6 +1374,7 @@ def _table(tokens: Tokens) -> Name:
 
 def _column_name(tokens: Tokens) -> str:
     """Take the name of a column or the like; its table and database may stand in front."""
+    tokens.accept(".")
     name = tokens.name()
     while tokens.accept("."):
         name = tokens.name()

@@ -112,7 +112,7 @@ _TOKEN = re.compile(
     | (?P<name> `(?:[^`]++|``)*+` )
     | (?P<string> '(?:[^'\\]++|\\.|'')*+' | "(?:[^"\\]++|\\.|"")*+" )
     | (?P<word> (?:[\w$]|[^\x00-\x7f])+ )
-    | (?P<other> . )
+    | (?P<other> := | . )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -178,7 +178,7 @@ def _token(kind: str, piece: str, *, plain: bool) -> Token:
         return Token("word", piece, piece.upper())
     if piece in "'\"`":
         raise NotUnderstoodError("a quote is not closed")
-    return Token("other", piece, piece)
+    return Token("other", piece, "=" if piece == ":=" else piece)
 
 
 def _value(literal: str, *, plain: bool) -> str:
@@ -212,8 +212,16 @@ class Tokens:
 
     def ahead(self, count: int = 1) -> str:
         """Return a token further on as :attr:`word` does."""
+        token = self._peek(count)
+        return "" if token is None else token.upper
+
+    def _peek(self, count: int) -> Token | None:
         at = self._at + count
-        return self._tokens[at].upper if at < len(self._tokens) else ""
+        return self._tokens[at] if at < len(self._tokens) else None
+
+    def ends(self, count: int) -> bool:
+        """Return whether the statement ends before a token further on."""
+        return all(token.upper == ";" for token in self._tokens[self._at + count :])
 
     def advance(self) -> Token:
         """Take the next token."""
@@ -257,16 +265,15 @@ class Tokens:
 
     def may_be_name(self, count: int) -> bool:
         """Return whether a token further on can be a name that does not begin with a digit."""
-        at = self._at + count
-        token = self._tokens[at] if at < len(self._tokens) else None
+        token = self._peek(count)
         return token is not None and (
             token.kind == "name" or (token.kind == "word" and not token.text[0].isdecimal())
         )
 
     def ahead_is_string(self) -> bool:
         """Return whether the token after the next is a string."""
-        at = self._at + 1
-        return at < len(self._tokens) and self._tokens[at].kind == "string"
+        token = self._peek(1)
+        return token is not None and token.kind == "string"
 
     def is_name(self) -> bool:
         """Return whether the next token can be a name."""

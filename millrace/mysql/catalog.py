@@ -56,8 +56,8 @@ _SKIPPED = 1684
 _HOLD_A_LOCK = "SELECT GET_LOCK(CONCAT('millrace-', CONNECTION_ID()), 0)"
 _LET_IT_GO = "SELECT RELEASE_LOCK(CONCAT('millrace-', CONNECTION_ID()))"
 
-# Databases that the server makes up; no change in them is ever logged.
-_NOT_LOGGED = "('information_schema', 'performance_schema', 'sys')"
+# Databases that the server makes up; no change in them is ever logged. That of sys.sys_config is.
+_NOT_LOGGED = "('information_schema', 'performance_schema')"
 
 _TABLES = f"""
     SELECT TABLE_SCHEMA AS `database`, TABLE_NAME AS `table`, TABLE_TYPE AS type, ENGINE AS engine,

@@ -300,7 +300,7 @@ class Catalog:
         Of a database, that of a table with an empty name.
         """
         at = bisect_right(self._whole, place.order(), key=SourcePosition.order)
-        if not at or self.spelled(database) in SYSTEM_DATABASES:
+        if not at or (not table and self.spelled(database) in SYSTEM_DATABASES):
             return False
         read, gap, unnamed = self._whole[at - 1], self.last_gap(place), self._last(*UNNAMED, place)
         if (

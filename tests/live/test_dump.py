@@ -215,6 +215,8 @@ def test_the_catalogue(database: Server, connection: MysqlConnection) -> None:
     ours = {definition.table: definition for definition in definitions if definition.database == name}
     assert set(ours) == {"", "t", "m"}
     assert ours[""].charset is not None
+    logged_in_sys = {one.table for one in definitions if one.database == "sys" and one.table}
+    assert logged_in_sys == ({"sys_config"} if connection.flavour is Flavour.MYSQL else set())
     others = read_catalog(connection, wait=False).definitions
     assert [definition for definition in others if definition.database == name] == [
         ours[name] for name in ("", "m", "t")

@@ -513,6 +513,10 @@ def test_a_database_that_was_not_there_is_created():
             ),
         )
     ]
+    (made,) = known(*whole_reading(4)).apply(
+        "CREATE TABLE IF NOT EXISTS mysql.t (id INT)", session, place, whole=True
+    )
+    assert isinstance(made.state, TableDefinition)
     later = Catalog()
     later.add(CatalogEntry(0, "bin.000001", 200, TableDefinition("other", "", (), charset="latin1"), 1))
     assert later.apply(text, session, place, whole=True) == []
