@@ -79,6 +79,18 @@ class Span(InputPartition):
     first: int
     described: Record | None = None
 
+    def records(self, *, dated: bool = False) -> Iterator[Sequence[Record]]:
+        """Return its records in batches.
+
+        Unless they are to be ``dated``, as the events are, they have their numbers for timestamps.
+        """
+        number = self.first
+        for index, (file, end) in enumerate(zip(self.files, self.ends, strict=True)):
+            for events in _events(file, self.start if index == 0 else 0, end):
+                records = _records(file, events, number)
+                yield [_dated(record) for record in records] if dated else records
+                number += len(events)
+
 
 @dataclass
 class Scan:
@@ -116,19 +128,6 @@ def list_files(path: str, *, ignore_missing: bool = False) -> list[LogFile]:
 def scan(files: Sequence[LogFile], span_bytes: int) -> Scan:
     """Walk over files and cut them into spans of about ``span_bytes``."""
     return _Scanner(files, span_bytes).scan()
-
-
-def read_span(span: Span, *, dated: bool = False) -> Iterator[Sequence[Record]]:
-    """Return the records of a span in batches.
-
-    Unless they are to be ``dated``, as the events are, they have their numbers for timestamps.
-    """
-    number = span.first
-    for index, (file, end) in enumerate(zip(span.files, span.ends, strict=True)):
-        for events in _events(file, span.start if index == 0 else 0, end):
-            records = _records(file, events, number)
-            yield [_dated(record) for record in records] if dated else records
-            number += len(events)
 
 
 def _dated(record: Record) -> Record:

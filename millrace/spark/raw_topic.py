@@ -220,11 +220,20 @@ def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], f
 
 
 def described_at(
-    settings: KafkaSettings, topic: str, offset: int, first: int, archive: Archive | None = None
+    settings: KafkaSettings,
+    topic: str,
+    offset: int,
+    first: int,
+    archive: Archive | None = None,
+    *,
+    end: int | None = None,
 ) -> Record | None:
-    """Give the format description of the log file that the record at an offset is of."""
+    """Give the format description of the log file that the first record from an offset on is of.
+
+    It is the record at this offset, unless ``end`` says how far to look.
+    """
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, offset + 1, archive).described(offset)
+        return _Search(reader, first, offset + 1 if end is None else end, archive).described(offset)
 
 
 def head_of_file(

@@ -1,24 +1,29 @@
-"""``spark.read.format("millrace")``: the data source, its options, and how Spark runs it."""
+"""``spark.read.format("millrace")``: the data source, and how Spark runs it.
 
-import re
+Spark makes the data source and its readers in processes of their own and pickles them: nothing is kept
+between two calls but what the pickled objects have.
+"""
+
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millrace.contract import source_problem
 from millrace.rowmapper.definitions import read_definitions
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
+from millrace.runtime.settings import load_settings
 from millrace.spark.decoding import NOWHERE, Decoding, prepare_worker, sections_of
-from millrace.spark.files import Fault, Scan, Span, list_files, read_span, scan
+from millrace.spark.files import Fault, Scan, Span, list_files, scan
 from millrace.spark.history import schema_history
+from millrace.spark.options import Options
+from millrace.spark.topic import RawTopic, TopicSpan
 from millrace.spark.views import (
     OF_TABLE,
     VIEWS,
@@ -30,116 +35,61 @@ from millrace.spark.views import (
     newest_row,
 )
 
-_MODES: Final = ("FAILFAST", "PERMISSIVE")
-_SPAN_BYTES: Final = 64 << 20
-_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE: Final = re.compile(r"([0-9]+)\s*(?:([kmg])b?|b)?", re.IGNORECASE)
-_TABLE: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))")
-_SIMPLE: Final = re.compile(r"[A-Za-z0-9_$]+")
-"""Names that mean themselves in the settings of a row mapper."""
+_PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_$")
+"""Characters that mean themselves in the settings of a row mapper."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a read, as the user gave them."""
+class _Input(Protocol):
+    """Where the records come from."""
 
-    path: str
-    source: str = "log"
-    view: str = "changes"
-    table: tuple[str, str] | None = None
-    mode: str = "FAILFAST"
-    definitions: str | None = None
-    ignore_missing_files: bool = False
-    max_partition_bytes: int = _SPAN_BYTES
+    def spans(self, *, decoded: bool) -> Sequence[Span | TopicSpan]:
+        """Return the parts that are read by themselves."""
 
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
-        """Check options; raises SettingsError, which names all that are wrong."""
-        values: dict[str, Any] = {}
-        problems = []
-        for name, text in given.items():
-            known = _OPTIONS.get(name.lower())
-            if known is None:
-                problems.append(f"option {name!r} is not known: expected {', '.join(_NAMES)}")
-                continue
-            field, read = known
-            try:
-                values[field] = read(text)
-            except ValueError as error:
-                problems.append(f"option {name!r} is {text!r}: {error}")
-        if "path" not in values:
-            problems.append('a path is missing: .load("/var/lib/mysql/mysql-bin.*")')
-        if "table" in values and values.setdefault("view", "changes") not in ("changes", "_corrupt"):
-            problems.append(f"option 'table' has no meaning for the view {values['view']!r}")
-        if problems:
-            raise SettingsError(problems)
-        return cls(**values)
+    def definitions(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return the definitions of tables as read from a server, and the schema history."""
+
+
+class _Files:
+    """Log files; they are looked for once, so that a DataFrame stays the same."""
+
+    def __init__(self, options: Options) -> None:
+        assert options.path is not None
+        found = list_files(options.path, ignore_missing=options.ignore_missing_files)
+        self._found: Scan = scan(found, options.max_partition_bytes)
+        self._given = {} if options.definitions is None else read_definitions(Path(options.definitions))
+        self._source = options.name
+        self._history: Sequence[bytes] | None = None
+        if self.faults and not options.permissive and options.view != "_corrupt":
+            raise LogDataError(f'{self.faults[0].error} (option("mode", "PERMISSIVE") reads the next file)')
 
     @property
-    def permissive(self) -> bool:
-        """Whether what cannot be read is left out."""
-        return self.mode == "PERMISSIVE"
+    def faults(self) -> Sequence[Fault]:
+        """What could not be read."""
+        return self._found.faults
+
+    def spans(self, *, decoded: bool) -> Sequence[Span]:  # noqa: ARG002 - raw records are cut there too
+        """Return the parts that are read by themselves."""
+        return self._found.spans
+
+    def definitions(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return the schema history, of the statements in the log and the definitions that are given."""
+        if self._history is None:
+            self._history = schema_history(self._source, self._found.defining, given=self._given)
+            self._found.defining.clear()
+        return (), self._history
 
 
-def _one_of(*names: str) -> Any:
-    def read(text: str) -> str:
-        found = {name.lower(): name for name in names}.get(text.lower())
-        if found is None:
-            raise ValueError(f"expected {' or '.join(names)}")
-        return found
+class _Topic:
+    """The raw topic, as it is at the time."""
 
-    return read
+    def __init__(self, topic: RawTopic, options: Options) -> None:
+        self.topic = topic
+        self.definitions = topic.definitions
+        self._least = options.min_partitions
 
-
-def _switch(text: str) -> bool:
-    return bool(_one_of("true", "false")(text) == "true")
-
-
-def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if found is None or not int(found[1]):
-        raise ValueError("expected a number of bytes, as 64m")
-    return int(found[1]) * _UNITS[(found[2] or "").lower()]
-
-
-def _source(text: str) -> str:
-    if problem := source_problem(text):
-        raise ValueError(f"expected {problem}")
-    return text
-
-
-def parse_table(text: str) -> tuple[str, str]:
-    """Read ``database.table``, with backticks around a name that has a dot; raises ValueError."""
-    found = _TABLE.fullmatch(text)
-    if found is None:
-        raise ValueError("expected DATABASE.TABLE, as shop.orders or `a.b`.`c`")
-    quoted_database, database, quoted_table, table = found.groups()
-    return (
-        database or quoted_database.replace("``", "`"),
-        table or quoted_table.replace("``", "`"),
-    )
-
-
-_NAMES: Final[Mapping[str, tuple[str, Any]]] = {
-    "path": ("path", str),
-    "source": ("source", _source),
-    "view": ("view", _one_of(*VIEWS)),
-    "table": ("table", parse_table),
-    "mode": ("mode", _one_of(*_MODES)),
-    "definitions": ("definitions", str),
-    "ignoreMissingFiles": ("ignore_missing_files", _switch),
-    "maxPartitionBytes": ("max_partition_bytes", _size),
-}
-"""Options, each with its field and what reads it."""
-
-_OPTIONS: Final = {name.lower(): known for name, known in _NAMES.items()}
-
-
-@dataclass
-class _Faults(InputPartition):
-    """What the driver could not read."""
-
-    faults: list[Fault]
+    def spans(self, *, decoded: bool) -> Sequence[TopicSpan]:
+        """Return the parts that are read by themselves."""
+        return self.topic.spans(self._least, decoded=decoded)
 
 
 class MillraceDataSource(DataSource):
@@ -147,9 +97,9 @@ class MillraceDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._parsed = Options.parse(options)
-        self._scan: Scan | None = None
-        self._decoding: Decoding | None = None
+        prepare_worker()
+        self.parsed = Options.parse(options)
+        self._files: _Files | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -158,112 +108,203 @@ class MillraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the view, or of the table by its newest definition in the log."""
-        prepare_worker()
-        options = self._parsed
-        self.scan()
+        options = self.parsed
+        found = self.input()
         if options.table is None or options.view != "changes":
             return from_arrow_schema(VIEWS[options.view], prefer_timestamp_ntz=True)
-        found = self._newest_row(options.table)
-        for name in found.names:
+        columns = self._newest_row(found, options.table)
+        for name in columns.names:
             if name.lower() in OF_TABLE.names:
                 raise SettingsError([f"{'.'.join(options.table)} has a column {name}: read the view changes"])
-        return from_arrow_schema(pa.schema([*found, *OF_TABLE]), prefer_timestamp_ntz=True)
+        return from_arrow_schema(pa.schema([*columns, *OF_TABLE]), prefer_timestamp_ntz=True)
 
-    def _newest_row(self, table: tuple[str, str]) -> pa.Schema:
-        decoding = self.decoding(into_rows=True)
-        for span in reversed(self.scan().spans):
-            found = newest_row(decoding, span.described, read_span(span), table)
+    def _newest_row(self, log: _Input, table: tuple[str, str]) -> pa.Schema:
+        decoding = self.decoding(*log.definitions())
+        for span in reversed(log.spans(decoded=True)):
+            found = newest_row(decoding, span.described, span.records(), table)
             if found is not None:
                 return found
-        raise SettingsError([f"{self._parsed.path} has no row of {'.'.join(table)}"])
+        raise SettingsError([f"{self.parsed.path or log} has no row of {'.'.join(table)}"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the log into columns of a schema."""
-        prepare_worker()
         return LogReader(self, schema)
 
-    @property
-    def given(self) -> Options:
-        """The options."""
-        return self._parsed
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what reads the raw topic as a stream."""
+        if self.parsed.path is not None:
+            raise SettingsError(['files are no stream: read the topic, with option("source", …)'])
+        return LogStreamReader(self, schema)
 
-    def scan(self) -> Scan:
-        """Return which files there are and where they are cut: once, so that a DataFrame stays the same."""
-        if self._scan is None:
-            options = self._parsed
-            found = list_files(options.path, ignore_missing=options.ignore_missing_files)
-            self._scan = scan(found, options.max_partition_bytes)
-            if self._scan.faults and not options.permissive:
-                first = self._scan.faults[0]
-                raise LogDataError(f'{first.error} (option("mode", "PERMISSIVE") goes on with the next file)')
-        return self._scan
+    def input(self) -> _Input:
+        """Return where the records come from."""
+        if self.parsed.path is None:
+            return _Topic(self.topic(), self.parsed)
+        if self._files is None:
+            self._files = _Files(self.parsed)
+        return self._files
 
-    def decoding(self, *, into_rows: bool) -> Decoding:
+    def topic(self) -> RawTopic:
+        """Return the raw topic of the source."""
+        options = self.parsed
+        return RawTopic(self._settings().kafka, options.name, options.start, options.end)
+
+    def _settings(self) -> RowMapperSettings:
+        options = self.parsed
+        kafka = options.kafka if options.path is None else NOWHERE["kafka"]
+        given = {"kafka": kafka} if kafka else {}
+        return load_settings(RowMapperSettings, source=options.name, registry=NOWHERE["registry"], **given)
+
+    def decoding(self, catalog: Sequence[bytes], schemas: Sequence[bytes]) -> Decoding:
         """Return how executors decode records."""
-        if self._decoding is None:
-            options = self._parsed
-            sections = sections_of(RowMapperSettings.model_validate({"source": options.source, **NOWHERE}))
-            sections["replicate"] |= _selected(options, sections["replicate"])
-            history: list[bytes] = []
-            if into_rows:
-                given = {} if options.definitions is None else read_definitions(Path(options.definitions))
-                history = schema_history(options.source, self.scan().defining, given=given)
-                self.scan().defining.clear()  # this is sent to each task
-            now_ms = int(time.time() * 1000)
-            self._decoding = Decoding(options.source, into_rows, now_ms, (), history, sections)
-        return self._decoding
+        sections = sections_of(self._settings())
+        sections["replicate"] |= _selected(self.parsed, sections["replicate"])
+        now_ms = int(time.time() * 1000)
+        return Decoding(self.parsed.name, True, now_ms, catalog, schemas, sections)
 
 
 def _selected(options: Options, replicate: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings by which the row mapper leaves out other tables; more than it must are harmless."""
-    if options.table is None or any(replicate.values()) or not all(map(_SIMPLE.fullmatch, options.table)):
+    if options.table is None or any(replicate.values()) or not all(map(_PLAIN.issuperset, options.table)):
         return {}
     return {"do_table": ".".join(options.table)}
 
 
-class LogReader(DataSourceReader):
-    """Reads spans of the log."""
+class _Reading:
+    """How executors read a span into columns."""
 
-    def __init__(self, source: MillraceDataSource, schema: StructType) -> None:
-        self._source: MillraceDataSource | None = source
+    def __init__(self, options: Options, schema: StructType, decoding: Decoding | None) -> None:
+        self._options = options
         self._layout = to_arrow_schema(schema)
-        self._options = source.given
-        raw = self._options.view == "raw"
-        self._decoding = None if raw else source.decoding(into_rows=True)
+        self._decoding = decoding
 
-    def partitions(self) -> list[InputPartition]:
-        """Return the spans, each decoded by itself."""
-        assert self._source is not None
-        found = self._source.scan()
-        partitions: list[InputPartition] = list(found.spans)
-        if found.faults and self._options.view == "_corrupt":
-            partitions.append(_Faults(found.faults))
-        return partitions
-
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read a partition into batches."""
+    def read(self, span: Span | TopicSpan, decoding: Decoding | None = None) -> Iterator[pa.RecordBatch]:
+        """Read a span into batches."""
         prepare_worker()
-        if isinstance(partition, Span):
-            yield from self._read_span(partition)
-        elif isinstance(partition, _Faults):
-            yield faults_batch(partition.faults, self._layout)
-
-    def _read_span(self, span: Span) -> Iterator[pa.RecordBatch]:
-        view = self._view()
-        if not isinstance(view, RawView) and span.described is not None:
+        options, layout = self._options, self._layout
+        if options.view == "raw":
+            raw = RawView(layout)
+            for records in span.records(dated=True):
+                yield from raw.take(records)
+            return
+        known = decoding or self._decoding
+        assert known is not None
+        view: CorruptView | ChangesView
+        if options.view == "_corrupt":
+            view = CorruptView(known, layout, fail=False)
+        else:
+            view = ChangesView(known, layout, fail=not options.permissive, table=options.table)
+        if span.described is not None:
             view.begin(span.described)
-        for records in read_span(span, dated=isinstance(view, RawView)):
+        for records in span.records():
             yield from view.take(records)
         yield from view.rest()
 
-    def _view(self) -> RawView | CorruptView | ChangesView:
-        options, layout = self._options, self._layout
-        if options.view == "raw":
-            return RawView(layout)
-        assert self._decoding is not None
-        if options.view == "_corrupt":
-            return CorruptView(self._decoding, layout, fail=False)
-        return ChangesView(self._decoding, layout, fail=not options.permissive, table=options.table)
+    def read_faults(self, faults: Sequence[Fault]) -> pa.RecordBatch:
+        """Return what the driver could not read."""
+        return faults_batch(faults, self._layout)
+
+
+@dataclass
+class _Faults(InputPartition):
+    """What the driver could not read."""
+
+    faults: Sequence[Fault]
+
+
+class LogReader(DataSourceReader):
+    """Reads the log as a batch."""
+
+    def __init__(self, source: MillraceDataSource, schema: StructType) -> None:
+        options = source.parsed
+        self._input: _Input | None = source.input()
+        self._decoded = options.view != "raw"
+        self._lists_faults = options.view == "_corrupt"
+        decoding = source.decoding(*self._input.definitions()) if self._decoded else None
+        self._reading = _Reading(options, schema, decoding)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the spans, each decoded by itself."""
+        assert self._input is not None
+        found: list[InputPartition] = list(self._input.spans(decoded=self._decoded))
+        if self._lists_faults and isinstance(self._input, _Files) and self._input.faults:
+            found.append(_Faults(self._input.faults))
+        return found
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read a partition into batches."""
+        if isinstance(partition, _Faults):
+            yield self._reading.read_faults(partition.faults)
+        elif isinstance(partition, Span | TopicSpan):
+            yield from self._reading.read(partition)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what executors need."""
+        return {**self.__dict__, "_input": None}
+
+
+@dataclass
+class _Stretch(InputPartition):
+    """A span of a micro-batch, and the definitions that are known by then."""
+
+    span: TopicSpan
+    decoding: Decoding | None
+
+
+class LogStreamReader(DataSourceStreamReader):
+    """Reads the raw topic as a stream, whose offsets lie where no transaction is open."""
+
+    def __init__(self, source: MillraceDataSource, schema: StructType) -> None:
+        self._source: MillraceDataSource | None = source
+        self._options = source.parsed
+        self._decoded = self._options.view != "raw"
+        self._reading = _Reading(self._options, schema, None)
+        self._reached: int | None = None
+
+    @property
+    def _topic(self) -> RawTopic:
+        assert self._source is not None
+        return self._source.topic()
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Return where the stream begins."""
+        self._reached = self._topic.beginning()
+        return {"offset": self._reached}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+        """Return where the next micro-batch ends, at most ``maxOffsetsPerTrigger`` offsets further.
+
+        A new query asks for this before anything else; one that is continued has asked for partitions.
+        """
+        start = self._topic.beginning() if self._reached is None else self._reached
+        self._reached = self._topic.next_end(start, self._options.max_offsets)
+        return {"offset": self._reached}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return the spans of a micro-batch.
+
+        After a restart Spark asks for those between the last offset and itself, which tells where that is.
+        """
+        self._reached = max(self._reached or 0, end["offset"])
+        if start["offset"] > end["offset"]:
+            raise LogDataError(f"a micro-batch from offset {start['offset']} back to {end['offset']}")
+        if start == end:
+            return []
+        topic, decoding = self._topic, None
+        if self._decoded:
+            assert self._source is not None
+            decoding = self._source.decoding(*topic.definitions())
+        least = self._options.min_partitions
+        spans = topic.between(start["offset"], end["offset"], least, decoded=self._decoded)
+        return [_Stretch(span, decoding) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a span into batches."""
+        assert isinstance(partition, _Stretch)
+        yield from self._reading.read(partition.span, partition.decoding)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Do nothing: what Spark has committed stands in its checkpoint alone."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need."""

@@ -134,7 +134,7 @@ def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Pat
         found = [row_of(row["after"]) for row in read(path, maxPartitionBytes=size)]
         assert found == [as_json(row["after"]) for row in expected["rows/shop.t"]], size
     source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "1"})
-    assert 5 < len(source.scan().spans) < 80
+    assert 5 < len(source.input().spans(decoded=True)) < 80
 
 
 @pytest.fixture

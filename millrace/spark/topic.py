@@ -1,0 +1,158 @@
+"""The raw topic as an input of Spark: which offsets are read, and where they are cut."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from millrace.contract import Topics
+from millrace.kafka.client import admin_client
+from millrace.kafka.read import held_offsets, offsets_since, read_topic
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import KafkaSettings
+from millrace.spark.raw_topic import (
+    CarriedSettings,
+    Piece,
+    described_at,
+    find_pieces,
+    first_place,
+    read_piece,
+    whole_stretch,
+)
+from millrace.stage import Record
+
+_OFFSETS_PER_PIECE: Final = 100_000
+_MOST_PIECES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading begins or ends: an offset, a time in milliseconds since 1970, or the topic's own."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass
+class TopicSpan(InputPartition):
+    """Part of the raw topic that is decoded by itself."""
+
+    kafka: CarriedSettings
+    topic: str
+    piece: Piece
+
+    @property
+    def described(self) -> Record | None:
+        """The format description for it."""
+        return self.piece.described
+
+    def records(self, *, dated: bool = False) -> Iterator[Sequence[Record]]:
+        """Return its committed records in batches; unless ``dated``, with offsets for timestamps."""
+        return read_piece(self.kafka, self.topic, self.piece, dated=dated)
+
+
+class RawTopic:
+    """The raw topic of a source."""
+
+    def __init__(self, kafka: KafkaSettings, source: str, start: Bound, end: Bound) -> None:
+        self._kafka = kafka
+        self._topics = Topics(source)
+        self._topic = self._topics.raw
+        self._start = start
+        self._end = end
+
+    def __str__(self) -> str:
+        return self._topic
+
+    def offsets(self) -> range:
+        """Return the offsets that are asked for, of those that are there and committed."""
+        held = self._held()
+        start, end = self._place(self._start, held.start), self._place(self._end, held.stop)
+        return range(min(max(start, held.start), held.stop), min(end, held.stop))
+
+    def _held(self) -> range:
+        admin = admin_client(self._kafka)
+        if self._topic not in admin.list_topics(timeout=self._kafka.connect_timeout_s).topics:
+            raise UserError(
+                f"topic {self._topic} does not exist; check the source's name and that the reader has run",
+                ExitCode.KAFKA,
+            )
+        return held_offsets(admin, {self._topic: 1}, undecided=False)[self._topic, 0]
+
+    def _place(self, bound: Bound, otherwise: int) -> int:
+        if bound.timestamp_ms is not None:
+            return offsets_since(admin_client(self._kafka), self._topic, bound.timestamp_ms)[0]
+        return otherwise if bound.offset is None else bound.offset
+
+    def spans(self, least: int, *, decoded: bool) -> list[TopicSpan]:
+        """Cut what is asked for into ``least`` spans or more; unless ``decoded``, anywhere."""
+        asked = self.offsets()
+        number = _number(asked, least)
+        if not decoded:
+            edges = [asked.start + len(asked) * index // number for index in range(number + 1)]
+            pieces = [Piece(at, end) for at, end in pairwise(edges) if at < end]
+        else:
+            offsets = asked.start, asked.stop
+            pieces = find_pieces(self._kafka, self._topic, offsets, self._held().start, number, within=False)
+        return self._spans(pieces)
+
+    def _spans(self, pieces: Sequence[Piece]) -> list[TopicSpan]:
+        carried = CarriedSettings.of(self._kafka)
+        return [TopicSpan(carried, self._topic, piece) for piece in pieces]
+
+    def definitions(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the definitions of tables that the reader has found, and those of the schema history."""
+        catalog, schemas = (
+            [value for message in read_topic(self._kafka, topic) if (value := message.value()) is not None]
+            for topic in (self._topics.catalog, self._topics.schemas)
+        )
+        return catalog, schemas
+
+    # -- as a stream ----------------------------------------------------------------------------------
+
+    def beginning(self) -> int:
+        """Return the first offset of a stream: one where no transaction is open."""
+        held, asked = self._held(), self.offsets()
+        if asked.start == held.start:
+            return held.start
+        place = first_place(self._kafka, self._topic, (asked.start, held.stop), held.start)
+        return held.stop if place is None else place
+
+    def next_end(self, start: int, most: int | None) -> int:
+        """Return the offset up to which a stream is read from ``start`` on: where no transaction is open.
+
+        That is the last such offset within ``most`` offsets; where there is none, the first one after them.
+        """
+        held = self._held()
+        limit = held.stop if most is None else min(held.stop, start + most)
+        stretch = whole_stretch(self._kafka, self._topic, (start, limit), held.start)
+        if stretch is not None and stretch.end > start:
+            return stretch.end
+        if limit < held.stop:
+            place = first_place(self._kafka, self._topic, (limit, held.stop), held.start)
+            if place is not None:
+                return place
+        return start
+
+    def between(self, start: int, end: int, least: int, *, decoded: bool) -> list[TopicSpan]:
+        """Cut a stretch that begins and ends where no transaction is open into spans."""
+        held = self._held()
+        if start < held.start:
+            raise UserError(
+                f"records {start} to {held.start - 1} of {self._topic} were deleted before they were read; "
+                "to continue with what is left, start with another checkpointLocation",
+                ExitCode.DATA,
+            )
+        if not decoded:
+            return self._spans([Piece(start, end)])
+        number = _number(range(start, end), least)
+        pieces = find_pieces(self._kafka, self._topic, (start, end), held.start, number, within=False)
+        described = described_at(self._kafka, self._topic, start, held.start, end=end)
+        return self._spans([replace(pieces[0], start=start, described=described), *pieces[1:]])
+
+
+def _number(offsets: range, least: int) -> int:
+    return max(1, min(max(least, len(offsets) // _OFFSETS_PER_PIECE), _MOST_PIECES))

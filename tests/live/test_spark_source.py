@@ -1,0 +1,167 @@
+"""The format ``millrace`` over a raw topic: as a batch, and as a stream that is stopped and killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from millrace.local import Kafka, MySQL
+from millrace.local.java import spark_environment
+from millrace.spark import register
+from tests.live.reader_world import ReaderWorld
+from tests.service_process import wait_for
+from tests.shared import PROJECT, environment_with
+from tests.spark_session import SPARK, spark
+
+__all__ = ["spark"]
+
+pytestmark = SPARK
+
+STREAM = """
+import sys
+from pyspark.sql import SparkSession
+from tests.live.test_spark_source import started
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+started(spark, *sys.argv[1:]).awaitTermination()
+"""
+"""What is killed."""
+
+OFFSETS_AT_ONCE = "40"
+
+
+def started(spark: SparkSession, brokers: str, source: str, table: str, folder: str) -> Any:
+    """Begin, or continue, a stream of the changes of a table into Parquet."""
+    register(spark)
+    stream = (
+        spark.readStream.format("millrace")
+        .option("source", source)
+        .option("kafka.bootstrap.servers", brokers)
+        .option("table", table)
+        .option("maxOffsetsPerTrigger", OFFSETS_AT_ONCE)
+        .load()
+    )
+    into = stream.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+    return into.start(f"{folder}/table")
+
+
+class Table:
+    """A table of a server whose log is read, and the changes to it."""
+
+    def __init__(self, kafka: Kafka, mysql: MySQL, source: str) -> None:
+        self.brokers, self.server, self.source = kafka.bootstrap_servers, mysql, source
+        self.database = source.replace("-", "_")
+        self.name = f"{self.database}.t"
+        self.world = ReaderWorld.of(kafka, source, mysql, MILLRACE_START="latest")
+        self.number = 0
+
+    def create(self) -> None:
+        self.server.execute(f"CREATE DATABASE {self.database}")
+        self.server.execute(
+            f"CREATE TABLE {self.name} (id INT PRIMARY KEY, name VARCHAR(20), d DECIMAL(9,2))"
+        )
+
+    def change(self, times: int) -> None:
+        for number in range(self.number, self.number + times):
+            rows = ", ".join(f"({10 * number + row}, 'row {row}', {row}.25)" for row in range(10))
+            self.server.execute(
+                f"INSERT INTO {self.name} VALUES {rows}",
+                f"UPDATE {self.name} SET name = 'other', d = d + 1 WHERE id % 3 = {number % 3}",
+                f"DELETE FROM {self.name} WHERE id % 7 = {number % 7}",
+            )
+        self.number += times
+
+    def read(self, spark: SparkSession, **options: str) -> DataFrame:
+        register(spark)
+        reader = spark.read.format("millrace").option("source", self.source).options(**options)
+        return reader.option("kafka.bootstrap.servers", self.brokers).load()
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.server.query(f"SELECT id, name, d FROM {self.name} ORDER BY id")]
+
+
+def folded(changes: DataFrame) -> list[tuple[Any, ...]]:
+    """Return the rows that changes lead to."""
+    last = changes.groupBy("id").agg(sf.max_by(sf.struct("*"), "_sequence").alias("row")).select("row.*")
+    return [tuple(row) for row in last.where("_op != 'd'").select("id", "name", "d").orderBy("id").collect()]
+
+
+@pytest.fixture
+def table(kafka: Kafka, mysql: MySQL, source_name: str) -> Iterator[Table]:
+    table = Table(kafka, mysql, source_name)
+    with table.world.reader() as process:
+        table.world.wait_until_at(mysql, process)
+        table.create()
+        table.change(8)
+        table.world.wait_until_at(mysql, process)
+        yield table
+        mysql.execute(f"DROP DATABASE {table.database}")
+
+
+def test_a_topic_is_a_batch_and_a_stream(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    whole = table.read(spark, table=table.name)
+    sequences = [row._sequence for row in whole.select("_sequence").collect()]
+    assert len(set(sequences)) == len(sequences) > 100
+    assert folded(whole) == table.rows()
+    cut = table.read(spark, table=table.name, minPartitions="7")
+    assert cut.rdd.getNumPartitions() > 3
+    assert sorted(row._sequence for row in cut.select("_sequence").collect()) == sorted(sequences)
+    changes = table.read(spark)
+    assert changes.where(f"database = '{table.database}'").count() == len(sequences)
+    raw = table.read(spark, view="raw", minPartitions="3").orderBy("offset").collect()
+    published = [(one.key.encode(), one.value) for one in table.world.raw()]
+    assert [(row.key, row.value) for row in raw] == published
+    late = table.read(spark, table=table.name, startingOffsets=str(raw[len(raw) // 2].offset))
+    assert 0 < late.count() < len(sequences)
+    assert late.join(whole, "_sequence", "left_anti").count() == 0
+
+    arguments = table.brokers, table.source, table.name, str(tmp_path)
+    query = started(spark, *arguments)
+    query.processAllAvailable()
+    batches = query.lastProgress["batchId"]
+    query.stop()
+    assert batches > 2
+    table.change(4)
+    wait_for(lambda: folded(table.read(spark, table=table.name)) == table.rows(), None, "the reader")
+    query = started(spark, *arguments)
+    query.processAllAvailable()
+    assert query.recentProgress[0]["numInputRows"] < 200  # bounded after a restart, too
+    query.stop()
+    read = spark.read.parquet(str(tmp_path / "table"))
+    assert folded(read) == table.rows()
+    assert read.count() == read.select("_sequence").distinct().count()
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_killed_twice(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    arguments = table.brokers, table.source, table.name, str(tmp_path)
+    commits = tmp_path / "checkpoint" / "commits"
+
+    def done() -> int:
+        return len([one for one in commits.glob("*") if one.name.isdecimal()])
+
+    for _ in range(2):
+        before = done()
+        process = subprocess.Popen(
+            [sys.executable, "-c", STREAM, *arguments],
+            env=environment_with(spark_environment(archive=False)),
+            cwd=PROJECT,
+        )
+        table.change(20)
+        wait_for(lambda before=before: done() > before + 1, process, "micro-batches")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    query = started(spark, *arguments)
+    wait_for(lambda: folded(table.read(spark, table=table.name)) == table.rows(), None, "the reader")
+    query.processAllAvailable()
+    query.stop()
+    read = spark.read.parquet(str(tmp_path / "table"))
+    assert folded(read) == table.rows()
+    assert read.count() == read.select("_sequence").distinct().count()
