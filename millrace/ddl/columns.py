@@ -215,19 +215,19 @@ def _read_again(member: str, column: ColumnDefinition, charset: str, server: Ser
     """Return what a member's bytes are in another character set: servers keep them, "ü" becomes "Ã¼"."""
     assert column.charset is not None
     before = charset_named(column.charset)
-    # Where "?" or nothing is shown, or NUL, the bytes may be others, and behind a character of several there
-    # may be some that are not shown.
+    # Where "?" or nothing is shown, the bytes may be others, and behind a character of several there may be
+    # some that are not shown.
     tells = member.isascii() or before in _UTF8 or max_bytes_per_character(before) == 1
     if before in _UNITS:
         tells = max(member, default="") < "\u0100"  # or they are bytes of two characters of another set
-    if member and tells and not {"?", "\0"} & set(member):
+    if member and tells and "?" not in member:
         with suppress(ValueError):
             raw = charsets.charset(before).encode(member)
             if charset == BINARY:
                 return raw.decode()
             if charset == "ascii" and server.mariadb:
                 return raw.decode("ascii", "replace").replace("\ufffd", "?")
-            if charset in _UTF8 and len(raw) == 1 and not raw.isascii():
+            if charset == "utf8mb4" and len(raw) == 1 and not raw.isascii():
                 return "?" if server.mariadb else ""  # the first byte of a code
             left = len(raw) % _UNITS.get(charset, 1)
             shown = charsets.charset(charset).decode(raw[: len(raw) - left])

@@ -380,7 +380,7 @@ def _alter_table(work: _Work, statement: ddl.AlterTable) -> None:
     state = work.state(key)
     if isinstance(state, TableDefinition):
         table = _Table(state, work.session)
-        table.alter(statement.operations, work.database_charset(key[0]))
+        table.alter(statement, work.database_charset(key[0]))
         after = table.definition()
         if after.to_dict() != state.to_dict():
             work.changes[key] = after
@@ -477,10 +477,12 @@ class _Table:
         if unique and not (spec.primary and self._session.server.mariadb):
             self.add_index(IndexSpec("UNIQUE", None, ((spec.name, 0),)))
 
-    def alter(self, operations: Sequence[ddl.Operation], database_charset: str | None) -> None:
+    def alter(self, statement: ddl.AlterTable, database_charset: str | None) -> None:
         """Alter the table in the order of servers: drops and changes, then columns that come or move."""
+        operations = statement.operations
         generated_key = self._generated_key()
-        self._indexes = [replace(index, hashed=False) for index in self._indexes]
+        if statement.alters_more or any(map(self._applies, operations)):
+            self._indexes = [replace(index, hashed=False) for index in self._indexes]
         for each in operations:
             if isinstance(each, ddl.DropIndex):
                 self._drop_index(each)
@@ -507,6 +509,15 @@ class _Table:
         self._alter_indexes(operations)
         if generated_key is not None:
             self._put_first(generated_key, operations)
+
+    def _applies(self, operation: ddl.Operation) -> bool:
+        """Return whether an operation is done: some are not where a column is there, or is not."""
+        match operation:
+            case ddl.AddColumn(column=column, if_not_exists=True):
+                return self._find(column.name) is None
+            case ddl.DropColumn(name=name, if_exists=True):
+                return self._find(name) is not None
+        return True
 
     def _alter_indexes(self, operations: Sequence[ddl.Operation]) -> None:
         for each in operations:
@@ -563,7 +574,11 @@ class _Table:
 
     def _drop_columns(self, operations: Sequence[ddl.Operation]) -> None:
         """Drop columns; the keys of one that is added again, under the same name, stay."""
-        added = {folded(each.column.name) for each in operations if isinstance(each, ddl.AddColumn)}
+        added = {
+            folded(each.column.name): each.column.name
+            for each in operations
+            if isinstance(each, ddl.AddColumn)
+        }
         for each in operations:
             if isinstance(each, ddl.DropColumn):
                 if each.if_exists and self._find(each.name) is None:
@@ -572,15 +587,15 @@ class _Table:
                 if folded(each.name) not in added:
                     self._forget(each.name)
                 else:
-                    self._keep_in_keys(column)
+                    self._keep_in_keys(column, added[folded(each.name)])
 
-    def _keep_in_keys(self, column: ColumnDefinition) -> None:
+    def _keep_in_keys(self, column: ColumnDefinition, added: str) -> None:
         """Let keys have of the column that is added in its place as much as they had of the one that goes."""
         name = folded(column.name)
 
         def kept(parts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
             return [
-                (part, (key_characters(column, prefix, self._session.server) or 0))
+                (added, (key_characters(column, prefix, self._session.server) or 0))
                 if folded(part) == name
                 else (part, prefix)
                 for part, prefix in parts

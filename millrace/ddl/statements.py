@@ -232,12 +232,16 @@ Operation = (
 
 @value
 class AlterTable:
-    """ALTER TABLE, and CREATE and DROP INDEX; ``rename`` is the table's new name."""
+    """ALTER TABLE, and CREATE and DROP INDEX; ``rename`` is the table's new name.
+
+    ``alters_more`` says that it alters something of which a definition has nothing, such as a comment.
+    """
 
     table: Name
     operations: tuple[Operation, ...]
     rename: Name | None = None
     if_exists: bool = False
+    alters_more: bool = False
 
 
 @value
@@ -552,14 +556,20 @@ def _alter(tokens: Tokens) -> Ddl | None:
     _wait(tokens)
     operations: list[Operation] = []
     rename = None
+    alters_more = False
     while not tokens.at_end():
         if tokens.accept("RENAME"):
             renamed = _alter_rename(tokens, operations)
             rename = renamed or rename
         else:
+            word, known = tokens.word, len(operations)
             _alter_one(tokens, operations)
+            alters_more |= len(operations) == known and word not in _ALTERS_NOTHING
         tokens.accept(",")
-    return AlterTable(table, tuple(operations), rename, exists)
+    return AlterTable(table, tuple(operations), rename, exists, alters_more)
+
+
+_ALTERS_NOTHING: Final = frozenset({"ALGORITHM", "DISABLE", "ENABLE", "LOCK"})
 
 
 _VERBS: Final[dict[str, Callable[[Tokens], Ddl | None]]] = {

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
@@ -82,6 +82,39 @@ def run(server: MySQL | MariaDB, count: int, seed: int) -> Figures:
     _compare(server, begin.log_file, begin.position, executed, figures)
     server.execute(f"DROP DATABASE {DATABASE}")
     return figures
+
+
+def run_one_by_one(server: MySQL | MariaDB, statements: Sequence[Sequence[str]]) -> tuple[Figures, list[str]]:
+    """Execute groups of statements, each in a new database, and compare table t after each that is taken.
+
+    A group ends with the first that is refused; those are returned as well.
+    """
+    figures, refused = Figures(), []
+    for group in statements:
+        server.execute(
+            f"DROP DATABASE IF EXISTS {DATABASE}",
+            f"CREATE DATABASE {DATABASE} CHARSET utf8mb4",
+            "FLUSH BINARY LOGS",
+        )
+        with (
+            MysqlConnection(server.root_address) as catalog,
+            closing(server.connect(database=DATABASE, charset="utf8mb4")) as session,
+            session.cursor() as cursor,
+        ):
+            begin = log_status(catalog)
+            cursor.execute("SET sql_mode = ''")
+            executed = []
+            for statement in group:
+                try:
+                    cursor.execute(statement)
+                except pymysql.MySQLError as error:
+                    refused.append(f"{statement}: {error}")
+                    break
+                truth = {"t": read_definition(catalog, DATABASE, "t")}
+                executed.append(Executed(Made(statement, ("t",)), "", log_status(catalog).position, truth))
+            _compare(server, begin.log_file, begin.position, executed, figures)
+    server.execute(f"DROP DATABASE {DATABASE}")
+    return figures, refused
 
 
 def _execute(
