@@ -3,7 +3,8 @@
 The id of an incident consists of its cause: its kind, origins, members (of a loop: all sources) and rule; of
 a filter, whatever it has left out so far, of its kind and member. It is the same in every run that finds the
 incident, whatever part of the logs is read. An incident is reported again if it begins, in the input, after
-the end of the last report.
+the end of the last report, or if it has grown: it is about more transactions, or about later ones. What goes
+on by its nature, such as a loop or a filter, is not told again since it goes on.
 """
 
 import hashlib
@@ -14,6 +15,10 @@ from typing import Any
 
 from millrace import __version__
 from spark_jobs.loops.incidents import LOOP, Incident, as_dict
+from spark_jobs.loops.presence import NEVER
+
+_ENDED = frozenset({"missing", "skipped on purpose", "restored member", "GTID used twice", "applied twice"})
+"""Kinds that a second event causes again: it is later than the first."""
 
 
 def alert_id(one: Incident, sources: Sequence[str]) -> str:
@@ -59,7 +64,13 @@ def _is_told(one: Incident, value: bytes | None) -> bool:
     if value is None:
         return False
     try:
-        until = json.loads(value)["until"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        told = json.loads(value)
+        until, transactions = told["until"], told.get("transactions")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False  # nothing of ours
-    return one.since is None or not isinstance(until, int) or one.since <= until
+    if one.kind != "filtered" and isinstance(transactions, int) and one.transactions > transactions:
+        return False
+    if one.since is None or not isinstance(until, int):
+        return True
+    ends = one.kind in _ENDED and NEVER not in {rule for rule, _, _ in one.selects}
+    return one.since <= until and not (ends and (one.until or 0) > until)

@@ -99,6 +99,24 @@ def test_told_again_when_it_comes_back(before: dict[str, Any], since: int | None
     assert bool(found) is again
 
 
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({}, False),
+        ({"transactions": 2}, True),
+        ({"transactions": 2, "kind": "loop"}, True),
+        ({"transactions": 2, "kind": "filtered"}, False),
+        ({"until": 1061}, True),  # some of the first have left the window
+        ({"until": 1061, "kind": "loop"}, False),
+        ({"until": 1061, "selects": [("never", 99, 0)]}, False),
+    ],
+)
+def test_what_has_grown_is_told_again(change: dict[str, Any], again: bool) -> None:
+    one = replace(LOOP, **{"kind": "missing", "selects": [("skipped", 99, 0)], **change})
+    before = {alert_id(one, SOURCES).encode(): json.dumps({"until": 1060, "transactions": 1}).encode()}
+    assert bool(told(one, before=before)) is again
+
+
 @pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"{}", b"[" * 100_000, b"null"])
 def test_what_others_write_into_the_topic_hides_nothing(value: bytes) -> None:
     assert told(LOOP, before={alert_id(LOOP, SOURCES).encode(): value})
