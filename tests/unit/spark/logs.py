@@ -65,12 +65,18 @@ class EventLog:
         self.position = 4
 
     def add(
-        self, event: Event, *, server_id: int = 1, timestamp: int = 1000, table: tuple[str, str] | None = None
+        self,
+        event: Event,
+        *,
+        server_id: int = 1,
+        timestamp: int = 1000,
+        table: tuple[str, str] | None = None,
+        flags: int = 0,
     ) -> None:
         declaration = EVENTS[event.event_type]
         body = event.encode_fields(declaration.post_header_lengths[-1])
         end = self.position + 19 + len(body)
-        header = EventHeader(timestamp, event.event_type, server_id, 19 + len(body), end)
+        header = EventHeader(timestamp, event.event_type, server_id, 19 + len(body), end, flags)
         step = self._tracker.feed(header, event, self.file, self.position)
         key = EventKey(server_id, 0, self.file, self.position, 0).encode()
         decoded = BinlogEvent(header, event)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from millrace.binlog.events import GtidTaggedLogEvent, IntvarEvent, RotateEvent, XidEvent
+from millrace.binlog.types import HeaderFlag
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER
 from millrace.stage import Record
 from spark_jobs.common.transactions import BEFORE, tells_gtid
@@ -193,3 +194,55 @@ def test_what_is_a_gtid() -> None:
     gtids = [f"{UUID}:1", f"{UUID.upper()}:77", f"{UUID}:tag_1:5", "0-1-12"]
     others = ["mysql-bin.000001:4", "0-1-12:4", "1-2-3.000001:120", "a:b:c:4", f"{UUID}:1\n"]
     assert [name for name in gtids + others if tells_gtid(name)] == gtids
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_gaps_are_told_once_and_what_a_bound_cuts_is_not_empty(cuts: int) -> None:
+    log = EventLog()
+    for number in range(1, 4):
+        gtid(log, number)
+        log.gap(1000 + number)
+    records = records_of(log.records)
+    found = lines_of(records, cuts)
+    assert [(one["timestamp"], one["reason"]) for one in found["gaps"]] == [
+        (1001, "purged"), (1002, "purged"), (1003, "purged")
+    ]  # fmt: skip
+    assert [one["form"] for one in found["transactions"]] == ["rows"] * 3
+    parts = lines_of(records[2:-3], bounds=(4, 2 * len(records) - 6))["transactions"]
+    assert [one["form"] for one in parts] == ["cut", "rows", "cut"]
+    log.add(gtid_event(9))
+    log.statement("BEGIN")
+    log.statement("COMMIT")
+    assert [one["form"] for one in lines_of(records_of(log.records), cuts)["transactions"]][3:] == ["empty"]
+
+
+def test_content_under_a_gtid_is_that_of_the_rows_however_they_are_spread() -> None:
+    def of(*events: list[Any], table_id: int = 100, table: str = "log") -> tuple[int, int]:
+        log = EventLog()
+        log.add(gtid_event(1))
+        log.statement("BEGIN")
+        log.table_map(table, table_id)
+        for rows in events:
+            log.rows(table, "insert", inserted(*rows), table_id=table_id)
+        log.add(XidEvent(1))
+        (line,) = lines_of(records_of(log.records))["transactions"]
+        return line["layout"], line["digest"]
+
+    assert of([A, B], [C]) == of([A], [B, C], table_id=7) == of([A, B, C])
+    assert of([A, B]) != of([A, C])
+    assert of([A, B])[0] == of([A, C])[0] != of([A, B], table="keyed")[0]
+
+
+def test_what_changes_temporary_tables_alone() -> None:
+    def of(*statements: str, flags: int = HeaderFlag.THREAD_SPECIFIC_F) -> tuple[bool, list[str] | None]:
+        log = EventLog()
+        log.add(gtid_event(1))
+        for text in ("BEGIN", *statements):
+            log.statement(text, thread_id=7, flags=flags)
+        log.add(XidEvent(1))
+        (line,) = lines_of(records_of(log.records))["transactions"]
+        return line["creates"], line["temporary"]
+
+    assert of("CREATE TEMPORARY TABLE t (a INT)", flags=0) == (True, ["1:7:shop.t"])
+    assert of("INSERT INTO t VALUES (1)", "DELETE FROM u") == (False, ["1:7:shop.t", "1:7:shop.u"])
+    assert of("INSERT INTO t VALUES (1)", flags=0) == (False, None)

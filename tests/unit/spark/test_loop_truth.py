@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from millrace.binlog.events import MariadbGtidEvent, XidEvent
+from millrace.binlog.types import HeaderFlag
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.presence import AFTER, BEFORE
 from spark_jobs.loops.report import Findings, verdict
@@ -37,6 +39,7 @@ def test_never_green_where_logs_differ(spark: SparkSession) -> None:
     sound = [three(10), three(11, MYSQL), three(12, MYSQL, gtids=False)]
     faults = [three(n, MYSQL if n % 2 else MARIADB) for n in range(1, 7)]
     late, early, gap, own, stopped, purged = faults
+    use_temporary_tables(sound[0][0])
     for servers in (*sound, *faults):
         traffic(servers)
         settle(servers)
@@ -58,6 +61,21 @@ def test_never_green_where_logs_differ(spark: SparkSession) -> None:
     text = verdict(findings)[1]
     for part in ("gap at bin.000001", "was read only from", "was read only to", "has stopped since, or lags"):
         assert part in text
+
+
+def use_temporary_tables(server: Server) -> None:
+    """A session logs statements; the members that log rows log nothing of its temporary table."""
+    statements = (
+        "CREATE TEMPORARY TABLE some (a INT)",
+        "INSERT INTO some VALUES (1)",
+        "UPDATE some SET a = 2",
+        "DROP TEMPORARY TABLE some",
+    )
+    for number, text in enumerate(statements, 1):
+        more = {"server_id": server.server_id, "timestamp": 1101}
+        server.log.add(MariadbGtidEvent(number, 7, 0), **more)
+        server.log.statement(text, thread_id=5, flags=HeaderFlag.THREAD_SPECIFIC_F, **more)
+        server.log.add(XidEvent(number), **more)
 
 
 def write_all(servers: Sequence[Server], start: int, seconds: int) -> None:
