@@ -54,7 +54,9 @@ _NO_FORMAT = (
 
 
 class VerifyOutput:
-    """Checks records; ``findings`` counts what is wrong. ``write_line`` takes each line without its end.
+    """Checks records; ``findings`` counts what is wrong, ``unchecked`` the events that were not all checked.
+
+    ``write_line`` takes each line without its end.
 
     ``may_be_open`` says that a log may lack its end: what a server or Kafka gives is without the flag IN_USE.
     Rows that unpack to more than ``max_rows`` bytes are unpacked, and not compared.
@@ -67,7 +69,7 @@ class VerifyOutput:
         may_be_open: bool = False,
         max_rows: int = MAX_UNPACKED_ROWS,
     ) -> None:
-        self.findings = 0
+        self.findings = self.unchecked = 0
         self._max_rows = max_rows
         self._write_line = write_line
         self._may_be_open = may_be_open
@@ -120,11 +122,14 @@ class VerifyOutput:
     def close(self) -> None:
         """Say how it ended."""
         self._leave()
-        verdict = f"{self.findings} finding{'' if self.findings == 1 else 's'}" if self.findings else "sound"
+        verdict = "not all checked" if self.unchecked else "sound"
+        if self.findings:
+            verdict = f"{self.findings} finding{'' if self.findings == 1 else 's'}"
         notes = f", {self._notes} note{'' if self._notes == 1 else 's'}" if self._notes else ""
         files = f"{self._files} log{'' if self._files == 1 else 's'}"
         checked = f"{self._events} events, {self._bytes} bytes in {files}"
         unchecked = f"; {self._without_checksum} events have no checksum" * bool(self._without_checksum)
+        unchecked += f"; the contents of {self.unchecked} events were not compared" * bool(self.unchecked)
         self._write_line(f"{verdict}{notes}: {checked}{unchecked}")
 
     def has_no_events(self, path: str) -> None:
@@ -263,11 +268,11 @@ class VerifyOutput:
             table = self._rows.of(decoded, record.state)
             at = None if _are_sound(table.kernel, event.rows) else _first_difference(table.images, event.rows)
         except UnsupportedError as error:
-            self._note(record, f"the rows cannot be read: {error.message}")
+            self._leave_unchecked(record, f"the rows cannot be read: {error.message}")
             return
         except BinlogError as error:
             # MariaDB's old temporal types with a fraction are longer, which stands in the catalog alone.
-            say = self._note if table is not None and _has_old_temporals(table) else self._find
+            say = self._leave_unchecked if table is not None and _has_old_temporals(table) else self._find
             say(record, f"the rows cannot be read: {error.message}")
             return
         if at is not None:
@@ -281,7 +286,7 @@ class VerifyOutput:
         except BinlogError as error:
             self._find(record, f"the rows cannot be read: {error.message}")
             return
-        self._note(
+        self._leave_unchecked(
             record,
             f"the rows unpack to {event.unpacked_size} bytes, and are not compared; up to {self._max_rows} "
             f"are; {MORE_BY_OPTION}",
@@ -289,6 +294,7 @@ class VerifyOutput:
 
     def _note_type(self, record: LogRecord, type_code: int) -> None:
         """Note an unknown type, once for each log."""
+        self.unchecked += 1
         if (record.path, type_code) not in self._told:
             self._told.add((record.path, type_code))
             self._note(record, f"event type {type_code} is not known; such events are kept as they are")
@@ -305,6 +311,10 @@ class VerifyOutput:
     def _note(self, record: LogRecord, message: str) -> None:
         self._notes += 1
         self._say(f"{_place(record)}: note: {message}")
+
+    def _leave_unchecked(self, record: LogRecord, message: str) -> None:
+        self.unchecked += 1
+        self._note(record, message)
 
     def _say(self, line: str) -> None:
         self._write_line(printable(line))

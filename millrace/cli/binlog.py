@@ -624,6 +624,8 @@ class _Run:
         yield from self._buffer.take()
         if getattr(self._output, "findings", 0):
             self.exit_code = _FAILED
+        elif getattr(self._output, "unchecked", 0) and not self.exit_code:
+            self.exit_code = ExitCode.FAULTY
 
     def _records(self) -> Generator[LogRecord, None, None]:
         decoder = LogDecoder(

@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     NOT_UNDONE = 8
     """``millrace binlog --flashback`` or the job flashback: not all that was selected can be undone."""
     FAULTY = 9
-    """A job has met records that could not be read; everything else is written."""
+    """A job has met records that could not be read, or ``binlog --verify`` events that it cannot compare."""
     BUG = 70
     """A bug of ours."""
     OUTPUT = 74
