@@ -158,7 +158,7 @@ def parse_table(text: str) -> tuple[str, str]:
 _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
     "path": ("path", str),
     "source": ("source", _source),
-    "view": ("view", _one_of(*VIEWS)),
+    "view": ("view", _one_of(*VIEWS, "events", "transactions")),
     "table": ("table", parse_table),
     "mode": ("mode", _one_of("FAILFAST", "PERMISSIVE")),
     "definitions": ("definitions", str),

@@ -20,6 +20,7 @@ from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from millrace.spark.decoding import NOWHERE, Decoding, prepare_worker, sections_of
+from millrace.spark.event_views import TRANSACTIONS, EventsView, TransactionsView, events_schema
 from millrace.spark.files import Fault, Scan, Span, list_files, scan
 from millrace.spark.history import schema_history
 from millrace.spark.options import Options
@@ -29,6 +30,7 @@ from millrace.spark.views import (
     VIEWS,
     ChangesView,
     CorruptView,
+    DecodedView,
     LogDataError,
     RawView,
     faults_batch,
@@ -111,7 +113,7 @@ class MillraceDataSource(DataSource):
         options = self.parsed
         found = self.input()
         if options.table is None or options.view != "changes":
-            return from_arrow_schema(VIEWS[options.view], prefer_timestamp_ntz=True)
+            return from_arrow_schema(_columns_of(options.view), prefer_timestamp_ntz=True)
         columns = self._newest_row(found, options.table)
         for name in columns.names:
             if name.lower() in OF_TABLE.names:
@@ -160,7 +162,14 @@ class MillraceDataSource(DataSource):
         sections = sections_of(self._settings())
         sections["replicate"] |= _selected(self.parsed, sections["replicate"])
         now_ms = int(time.time() * 1000)
-        return Decoding(self.parsed.name, True, now_ms, catalog, schemas, sections)
+        into_rows = self.parsed.view in ("changes", "_corrupt")
+        return Decoding(self.parsed.name, into_rows, now_ms, catalog, schemas, sections)
+
+
+def _columns_of(view: str) -> pa.Schema:
+    if view == "events":
+        return events_schema()
+    return TRANSACTIONS if view == "transactions" else VIEWS[view]
 
 
 def _selected(options: Options, replicate: Mapping[str, Any]) -> dict[str, str]:
@@ -189,11 +198,17 @@ class _Reading:
             return
         known = decoding or self._decoding
         assert known is not None
-        view: CorruptView | ChangesView
-        if options.view == "_corrupt":
-            view = CorruptView(known, layout, fail=False)
-        else:
-            view = ChangesView(known, layout, fail=not options.permissive, table=options.table)
+        fail = not options.permissive
+        view: DecodedView
+        match options.view:
+            case "_corrupt":
+                view = CorruptView(known, layout, fail=False)
+            case "events":
+                view = EventsView(known, layout, fail=fail)
+            case "transactions":
+                view = TransactionsView(known, layout, fail=fail)
+            case _:
+                view = ChangesView(known, layout, fail=fail, table=options.table)
         if span.described is not None:
             view.begin(span.described)
         for records in span.records():

@@ -35,6 +35,16 @@ _TEXTS: Final = pa.list_(_TEXT)
 _LONG: Final = pa.int64()
 _TIME: Final = pa.timestamp("us", "UTC")
 
+OF_TRANSACTION: Final = _schema(
+    _commit_ts=_TIME,
+    _gtid=_TEXT,
+    _transaction=_TEXT,
+    _server_id=_LONG,
+    _position=pa.struct([("epoch", pa.int32()), ("file", _TEXT), ("pos", _LONG), ("sub_index", _LONG)]),
+    _sequence=_TEXT,
+)
+"""What a transaction has as its changes have it, with the position and sequence at which it begins."""
+
 _OF_CHANGES: Final[Mapping[str, pa.DataType]] = {
     "_op": _TEXT,
     "_commit_ts": _TIME,
@@ -92,7 +102,7 @@ VIEWS: Final[Mapping[str, pa.Schema]] = {
         value=pa.binary(),
     ),
 }
-"""The columns of each view."""
+"""The columns of each view; those of ``events`` and ``transactions`` have a module of their own."""
 
 _ROWS: Final = 16 * 1024
 _BYTES: Final = 4 << 20
@@ -143,7 +153,7 @@ def _headers(headers: Iterable[Any]) -> pa.Array:
     return pa.array(rows, type_) if any(rows) else pa.nulls(len(rows), type_)
 
 
-class _Decoded:
+class DecodedView:
     """What the views of decoded records have in common."""
 
     def __init__(self, decoding: Decoding, layout: pa.Schema, *, fail: bool) -> None:
@@ -192,7 +202,7 @@ class _Decoded:
         raise NotImplementedError
 
 
-class CorruptView(_Decoded):
+class CorruptView(DecodedView):
     """What cannot be read, with its bytes and the reason."""
 
     def _dead_letters(self, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
@@ -235,7 +245,7 @@ class _Waiting:
         return self.columns.take()
 
 
-class ChangesView(_Decoded):
+class ChangesView(DecodedView):
     """Changes of all tables, or of the one that is called ``table``."""
 
     def __init__(
@@ -391,6 +401,11 @@ def newest_row(
     return last
 
 
+def sequence_text(epoch: int, file: str, position: int, sub_index: int) -> str:
+    """Write the sequence of an event as changes have it."""
+    return f"{epoch:08x}{log_number(file)[1]:016x}{position:016x}{sub_index:08x}{0:08x}"
+
+
 def row_namespace(source: str, table: tuple[str, str]) -> str:
     """Name the namespace of the schemas of a table's rows."""
     return ".".join(escape_name(part) for part in (source, *table))
@@ -417,6 +432,12 @@ def _batch(columns: Mapping[str, Callable[[], pa.Array]], layout: pa.Schema, row
         for field in layout
     ]
     return pa.RecordBatch.from_arrays(arrays, layout.names)
+
+
+def batch_of(rows: pa.RecordBatch, layout: pa.Schema) -> pa.RecordBatch:
+    """Return those columns of a batch that a layout has."""
+    columns = {name: _thunk(column) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+    return _batch(columns, layout, len(rows))
 
 
 def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:

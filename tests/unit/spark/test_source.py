@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,7 +17,8 @@ import zstandard
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from millrace.binlog.events import GtidLogEvent, RotateEvent, WriteRowsEvent, XaPrepareLogEvent
+from millrace.binlog.events import GtidLogEvent, QueryEvent, RotateEvent, WriteRowsEvent, XaPrepareLogEvent
+from millrace.binlog.file import decode_file
 from millrace.contract import log_number
 from millrace.runtime.errors import UserError
 from millrace.spark import register
@@ -224,11 +226,60 @@ def test_columns_have_the_names_that_are_given(tmp_path: Path) -> None:
     assert (typed["id"], typed["name"]) == (1, "x")
 
 
+@pytest.mark.parametrize("name", LOGS)
+def test_transactions_count_the_changes(name: str) -> None:
+    path = log(name)
+    found = read(path, view="transactions")
+    assert [row["_sequence"] for row in found] == sorted({row["_sequence"] for row in found})
+    assert found == read(path, view="transactions", maxPartitionBytes="1")
+    # An XA transaction is two: one that is prepared, with its rows, and one that commits it.
+    decided = [row["_transaction"] for row in found if row["ends"] == "xa commit"]
+    changes = Counter(
+        (row["_transaction"], row["database"], row["table"], row["_op"])
+        for row in read(path)
+        if row["_op"] != "t" and row["_transaction"] not in decided
+    )
+    assert len(decided) == sum(row["ends"] == "xa prepare" for row in found)
+    counted = Counter(
+        {
+            (row["_transaction"], table["database"], table["table"], op): table[name]
+            for row in found
+            if row["ends"] != "xa prepare"
+            for table in row["tables"]
+            for op, name in (("c", "inserts"), ("u", "updates"), ("d", "deletes"))
+            if table[name]
+        }
+    )
+    assert counted == changes
+    assert sum(row["rows"] for row in found if row["ends"] != "xa prepare") == changes.total()
+    raw = read(path, view="raw")
+    inside = sum(row["bytes"] for row in found)
+    assert 0.5 * inside < inside < sum(len(row["value"]) for row in raw)
+    assert any("CREATE TABLE" in (row["statement"] or "") for row in found)
+    assert {row["_gtid"] for row in found} > {row["_gtid"] for row in read(path)}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_events_are_typed(name: str) -> None:
+    path = log(name)
+    found = sorted(read(path, view="events"), key=lambda row: (row["position"], row["sub_index"]))
+    cut = read(path, view="events", maxPartitionBytes="1")
+    assert found == sorted(cut, key=lambda row: (row["position"], row["sub_index"]))
+    with path.open("rb") as stream:
+        decoded = [(position, one.event) for position, one in decode_file(stream)]
+    outer = [row for row in found if row["sub_index"] == 0]
+    for row, (position, event) in zip(outer, decoded, strict=True):
+        (kind,) = [kind for kind, value in row["event"].items() if value is not None]
+        assert (row["position"], kind) == (position, type(event).__name__)
+        if isinstance(event, QueryEvent):
+            assert row["event"][kind]["query"] == event.query
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"veiw": "raw"}, "option 'veiw' is not known: expected path, "),
-        ({"view": "rows"}, "'view' is 'rows': expected raw or changes or _corrupt"),
+        ({"view": "rows"}, "'view' is 'rows': expected raw or changes or _corrupt or events or transactions"),
         ({"mode": "DROPMALFORMED"}, "expected FAILFAST or PERMISSIVE"),
         ({"table": "orders"}, r"expected DATABASE\.TABLE"),
         ({"table": "a.b", "view": "raw"}, "no meaning for the view 'raw'"),
