@@ -33,7 +33,7 @@ from millrace.ddl import statements as ddl
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
-from millrace.verify.history import Statement
+from millrace.verify.history import BEGINNING, END, Order, Statement
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
@@ -118,6 +118,13 @@ class Chosen:
     keys: Sequence[Mapping[str, str]] = ()
     bounds: Sequence[Bound] = ()
 
+    @property
+    def extent(self) -> tuple[Order, Order]:
+        """Between which transactions the moments are; those whose rows all wait are not in the topic."""
+        until = next((bound.last for bound in self.bounds if bound.option == "--until"), None)
+        following = None if until is None else until.next
+        return self.after or BEGINNING, END if following is None else following.order()
+
     def __contains__(self, change: tuple[tuple[int, ...], str | None]) -> bool:
         place, transaction = change
         return (
@@ -173,16 +180,20 @@ class Undoing:
         self._table = table
         self._name = _quoted(table.database, table.name)
         self._mariadb = mariadb
-        self._folder = Folder(table.columns, lambda _: Untold("it was added later"), table.eras)
+        self._folder = Folder(table.columns, lambda column: table.added[column.name], table.eras)
         self._key = [name for name in table.definition.key if name not in table.hidden]
         self._eras = [{name: origin.name for name, origin in era.columns.items()} for era in table.eras.eras]
 
     def values(self, envelope: Mapping[str, Any], image: str, era: int) -> dict[str, Any]:
         """Give an image by the names of the columns that the table has now and had then."""
-        row: Values = self._folder.row(envelope, image, era)
         names = self._eras[era]
-        pairs = zip(self._table.definitions, row, strict=True)
-        return {column.name: value for column, value in pairs if names[column.name] is not None}
+        row = self._row(envelope, image, era)
+        return {name: value for name, value in row.items() if names[name] is not None}
+
+    def _row(self, envelope: Mapping[str, Any], image: str, era: int) -> dict[str, Any]:
+        """Return an image by all columns that the table has now, with what ALTER made of them."""
+        row: Values = self._folder.row(envelope, image, era)
+        return {column.name: value for column, value in zip(self._table.definitions, row, strict=True)}
 
     def key(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Give the values of the primary key; None if there is none, or not all are known."""
@@ -209,11 +220,11 @@ class Undoing:
         if before is None and after is not None:
             return f"DELETE FROM {self._name} WHERE {self._where(after)} LIMIT 1"  # noqa: S608 - quoted
         if before is not None and after is None:
-            columns = [column for column in self._columns if column.name in before]
+            row = self._row(envelope, "before", era)
+            added = {name for name, value in row.items() if name not in before and isinstance(value, Untold)}
+            columns = [column for column in self._columns if column.name not in added]
             names = ", ".join(_quoted(column.name) for column in columns)
-            values = ", ".join(
-                literal(column, before[column.name], mariadb=self._mariadb) for column in columns
-            )
+            values = ", ".join(self._stored(column, row[column.name]) for column in columns)
             return f"INSERT INTO {self._name} ({names}) VALUES ({values})"  # noqa: S608 - quoted
         if before is None or after is None:
             raise Unreturnable("the log does not have the rows that TRUNCATE removed")
@@ -235,11 +246,19 @@ class Undoing:
                 continue
             moves = SqlType.parse(column.column_type).name in _MOVING and not isinstance(before[name], Untold)
             if before[name] != after[name] or moves:
-                steps.append(f"{_quoted(name)} = {literal(column, before[name], mariadb=self._mariadb)}")
+                steps.append(f"{_quoted(name)} = {self._stored(column, before[name])}")
         if not steps:
             raise Unreturnable("it changed none of the columns that the table has now")
         where = self._where(after)
         return f"UPDATE {self._name} SET {', '.join(steps)} WHERE {where} LIMIT 1"  # noqa: S608 - quoted
+
+    def _stored(self, column: ColumnDefinition, value: Any) -> str:
+        """Write a value to be stored; raises :class:`Unreturnable` where a strict server refuses it."""
+        is_enum = column.members is not None and SqlType.parse(column.column_type).name == "enum"
+        if is_enum and isinstance(value, str) and value not in (column.members or ()):
+            reason = "it is no member of the ENUM (index 0), which a strict server refuses"
+            raise Unreturnable(f"column {column.name}: {reason}")
+        return literal(column, value, mariadb=self._mariadb)
 
     def _where(self, values: Mapping[str, Any]) -> str:
         key = self.key(values)
@@ -326,11 +345,14 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
     (one,) = job.inputs
     with job.step("the log read"):
         until = reach(job, spark, one, None)
-        log = Log.read(job, one, until.place, chosen.__contains__)
+        log = Log.read(job, one, until.place)
         by_transaction = chosen.gtids is not None or chosen.transactions is not None
         ends = None if names and not by_transaction else persisted(_ends(job, spark, one, chosen))
         unmatched = [] if ends is None else list(_unmatched(ends, chosen, one.source))
-        tables, gone = _tables(log, ends, names, chosen)
+        between = chosen.extent
+        if by_transaction and ends is not None:
+            between = _extent(units(job, spark, one), ends)
+        tables, gone = _tables(log, ends, names, chosen, between)
     outcome = Outcome(until, gone, unmatched, chosen.bounds)
     changed, frames = [], []
     commits = _commits(job, spark, one, chosen)
@@ -346,8 +368,9 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
             for statement in log.statements
             if statement.place.order() in starts
         ]
-        if as_text := log.logged_as_text(str(table)):
-            outcome.notes.append(f"{table}: {as_text}")
+        outcome.notes += [
+            f"{table}: {each}" for each in log.history.missing(table.eras, between[0], before=True)
+        ]
     if frames:
         with job.step("undoing"):
             every = reduce(DataFrame.union, frames)
@@ -373,6 +396,18 @@ def _ends(job: Job, spark: SparkSession, one: Input, chosen: Chosen) -> DataFram
     return ends
 
 
+def _extent(every: DataFrame, ends: DataFrame) -> tuple[Order, Order]:
+    """Return between which others some transactions are; those whose rows all wait are not in the topic."""
+    place = place_column()
+    found = ends.agg(sf.min(place).alias("first"), sf.max(place).alias("last")).first()
+    if found is None or found["first"] is None:
+        return BEGINNING, END
+    earlier, later = place < order_of(tuple(found["first"])), place > order_of(tuple(found["last"]))
+    row = every.agg(sf.max(sf.when(earlier, place)), sf.min(sf.when(later, place))).first()
+    before, after = (None, None) if row is None else row
+    return tuple(before or BEGINNING), tuple(after or END)
+
+
 def _unmatched(ends: DataFrame, chosen: Chosen, source: str) -> Iterator[str]:
     """Say which of the transactions that were asked for are not there."""
     between = " between the moments" if chosen.after or chosen.until else ""
@@ -385,7 +420,11 @@ def _unmatched(ends: DataFrame, chosen: Chosen, source: str) -> Iterator[str]:
 
 
 def _tables(
-    log: Log, ends: DataFrame | None, names: Sequence[tuple[str, str]], chosen: Chosen
+    log: Log,
+    ends: DataFrame | None,
+    names: Sequence[tuple[str, str]],
+    chosen: Chosen,
+    between: tuple[Order, Order] = (BEGINNING, END),
 ) -> tuple[list[Table], list[str]]:
     """Give the tables by their current names, and say of others why none of their rows can return."""
     found: list[tuple[str, str]] = list(names)
@@ -406,6 +445,7 @@ def _tables(
         for row in changed.groupBy("name").agg(sf.min(place_column()).alias("at")).orderBy("name").collect():
             database, _, name = row.name.partition(".")
             found.append(log.name_now(database, name, tuple(row["at"])))
+        found += [log.name_now(*table, place) for table, place in log.history.waiting(*between).items()]
     tables = []
     for database, name in dict.fromkeys(found):
         try:
@@ -626,8 +666,8 @@ class Outcome:
 
     @property
     def nothing(self) -> bool:
-        """Whether no change was selected."""
-        return not self.counts and not self.gone
+        """Whether no change was selected, and none is known to be missing."""
+        return not self.counts and not self.notes
 
     @property
     def not_undone(self) -> int:

@@ -8,8 +8,8 @@ Values are as the log has them, under the names and of the types that the column
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -54,10 +54,17 @@ _NO_CHANGE: Final = (None,) * len(_HISTORY_SCHEMA.split(", "))
 _OPERATIONS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot", "t": "truncate"}
 
 
-def row_history(
-    job: Job, spark: SparkSession, names: tuple[str, str], key: Mapping[str, str]
-) -> tuple[Table, list[tuple[str, str]], DataFrame | None]:
-    """Write the changes of a row; return them with the table and the statements that changed that."""
+class History(NamedTuple):
+    """The changes of a row, the statements that changed its table, and what the topics lack."""
+
+    table: Table
+    statements: list[tuple[str, str]]
+    changes: DataFrame | None
+    missing: list[str]
+
+
+def row_history(job: Job, spark: SparkSession, names: tuple[str, str], key: Mapping[str, str]) -> History:
+    """Write the changes of a row; return them."""
     (one,) = job.inputs
     with job.step("the log read"):
         until = reach(job, spark, one, None)
@@ -70,14 +77,15 @@ def row_history(
     starts = set(table.eras.starts)
     statements = [(str(each.place), each.text) for each in log.statements if each.place.order() in starts]
     changes, schemas = changes_of(job, spark, table.topics(log, before=True), table.eras)
+    missing = list(log.history.missing(table.eras, before=True))
     if changes is None:
-        return table, statements, None
+        return History(table, statements, None, missing)
     changes = changes.where(sf.col("fault").isNotNull() | not_after(until))
     with job.step(f"changes of a row of {table}"):
         found = persisted(changes.mapInArrow(_finder(table, key, schemas), _FOUND_SCHEMA))
         job.faults.take(job.folder, found)
         job.write("changes", found.where("fault is null").drop(*FAULT_COLUMNS).orderBy(*PLACE))
-    return table, statements, spark.read.parquet(f"{job.folder}/changes")
+    return History(table, statements, spark.read.parquet(f"{job.folder}/changes"), missing)
 
 
 def _finder(
@@ -165,16 +173,16 @@ def _json(values: Mapping[str, Any] | None) -> str | None:
     return None if values is None else json.dumps(values, default=plain_value, ensure_ascii=False)
 
 
-def summary(
-    table: Table, key: Mapping[str, str], statements: Sequence[Any], changes: DataFrame | None
-) -> dict[str, Any]:
+def summary(found: History, key: Mapping[str, str]) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
+    changes = found.changes
     counts = [] if changes is None else changes.groupBy("op").agg(sf.count("*").alias("n")).collect()
     return {
-        "table": str(table),
+        "table": str(found.table),
         "key": dict(key),
         "changes": {_OPERATIONS.get(row.op, row.op): row.n for row in sorted(counts)},
-        "statements": [{"place": place, "statement": text} for place, text in statements],
+        "statements": [{"place": place, "statement": text} for place, text in found.statements],
+        "missing": found.missing,
     }
 
 
@@ -183,8 +191,12 @@ def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Repo
     shown = ", ".join(f"{name}={value}" for name, value in told["key"].items())
     page = Report(f"History of {told['table']}, {shown}", [f"source {job.sources[0]}"])
     number = sum(told["changes"].values())
-    page.verdict(f"{count(number)} changes of {shown} are in the topics.", "good" if number else "doubt")
+    lacks = "; others may be missing: see below" * bool(told["missing"])
+    mood = "good" if number and not lacks else "doubt"
+    page.verdict(f"{count(number)} changes of {shown} are in the topics{lacks}.", mood)
     page.tiles([("changes", number), *told["changes"].items()])
+    for text in told["missing"]:
+        page.text(text)
     rows: list[Row] = []
     if changes is not None:
         rows = changes.orderBy(*PLACE).limit(_SHOWN).collect()
@@ -219,9 +231,9 @@ def _shown(row: Row) -> list[Any]:
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     """Write everything that ever happened to a row."""
     (names,), wanted = parse_tables([table]), parse_key(key)
-    found, statements, changes = row_history(job, spark, names, wanted)
-    told = summary(found, wanted, statements, changes)
-    job.finish(told, report(job, told, changes))
+    found = row_history(job, spark, names, wanted)
+    told = summary(found, wanted)
+    job.finish(told, report(job, told, found.changes))
 
 
 if __name__ == "__main__":

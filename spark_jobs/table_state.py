@@ -31,6 +31,7 @@ from millrace.contract import SourcePosition
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
+from millrace.verify.history import BEGINNING
 from millrace.verify.tables import Folder, Row
 from spark_jobs.common.faults import RECORD_COLUMNS, Fault
 from spark_jobs.common.files import ParquetFiles, WrittenFile
@@ -128,10 +129,10 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
 ) -> State:
     state = State(str(table))
     changes, schemas = changes_of(job, spark, table.topics(log), table.eras)
-    snapshot = None
+    snapshot = began = None
     if changes is not None:
         counts = counts_of(changes)
-        snapshot = counts.snapshot
+        snapshot, began = counts.snapshot, counts.snapshot_began
         if snapshot is not None and not until.has_snapshot(snapshot):
             state.doubts += _without_snapshot(table, changes, snapshot, until)
         state.records = counts.keyed + counts.keyless
@@ -143,6 +144,10 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
         job.faults.add(state.faults, [Fault(*told) for told in state.told_faults])
         state.faults += counts.faults
     state.doubts += _doubts(log, table, until, has_snapshot=snapshot is not None)
+    taken = log.snapshot_of(table)
+    is_whole = taken is not None and taken.done and not taken.note and not taken.where and not log.unmerged
+    after = began if is_whole and snapshot is not None and until.has_snapshot(snapshot) else None
+    state.doubts += log.history.missing(table.eras, after or BEGINNING)
     return state
 
 
@@ -167,16 +172,10 @@ def _without_snapshot(
 
 def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> Iterator[str]:
     """Say what may be otherwise than the topics tell."""
-    name = str(table)
     if until.next is None and not until.latest:
         yield f"the topics end with {until.last}: what follows it up to the moment, if anything, is missing"
     if table.eras.from_the_beginning:
         yield from _doubts_of_snapshot(log, table, has_snapshot=has_snapshot)
-    if as_text := log.logged_as_text(name):
-        yield as_text
-    if name in log.waiting:
-        since = log.waiting[name]
-        yield f"its rows since {since} wait in the dead letter topic: see millrace deadletter"
     if table.eras.moved is not None:
         yield f"statements may have changed rows in ways that the log does not show: {table.eras.moved}"
     if table.hidden:

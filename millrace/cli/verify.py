@@ -36,7 +36,7 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 from millrace.selection.rows import kind_of
 from millrace.text import printable
-from millrace.verify.history import History, NonRowChange
+from millrace.verify.history import History
 from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, reader_place, take_snapshot, wait_until_mapped
 from millrace.verify.tables import (
@@ -50,7 +50,6 @@ from millrace.verify.tables import (
 )
 
 _DIFFERENT: Final = 1
-_EXAMPLES: Final = 3
 
 
 def _say(text: str, *, err: bool = False) -> None:
@@ -208,9 +207,9 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
                 say=partial(_say, err=True),
             )
             later = partial(later_transactions, settings.kafka, registry, settings.source, start, place)
-            history = read_history(until=place)
+            state = decoded_state(settings.kafka, settings.source, "rowmapper", RowMapperState)
+            history = read_history(until=place, state=state)
             chosen, skipped = _chosen(settings, selection, listed, tables, history)
-            waiting = _quarantined(settings)
             for database, names in chosen.items():
                 for found in compare_tables(
                     connection,
@@ -226,10 +225,10 @@ def rows(*, tables: tuple[str, ...], server: str | None, idle: bool, wait_s: flo
                     options=settings.rows.avro,
                 ):
                     equal = equal and found.equal
-                    _tell(found, waiting)
-            for name in () if tables else _only_waiting(listed, selection, waiting, chosen):
+                    _tell(found)
+            for name in () if tables else _only_waiting(listed, selection, history, chosen):
                 equal = False
-                _say(f"{name}: not compared: its rows since {waiting[name]} wait in the dead letter topic")
+                _say(f"{name}: not compared: rows of it wait in the dead letter topic")
         verdict = "equal" if equal else "DIFFERENT"
         left = f"; not compared: {skipped:,} named above" * bool(skipped)
         _say(f"as of {place}, epoch {place.epoch}: {verdict}{left}")
@@ -241,28 +240,21 @@ def _pairs(tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     return ((database, table) for database, found in tables.items() for table in found)
 
 
-def _quarantined(settings: ServiceSettings) -> dict[str, str]:
-    """Return since when the tables of which rows wait in the dead letter topic do so."""
-    state = decoded_state(settings.kafka, settings.source, "rowmapper", RowMapperState)
-    return {} if state is None else {table.name: table.key for table in state.quarantined}
-
-
 def _only_waiting(
     listed: Mapping[str, TableNames],
     selection: Selection,
-    waiting: Mapping[str, str],
+    history: History,
     chosen: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Yield the tables of which rows wait and that were not compared, such as those without a topic."""
-    left = waiting.keys() - {f"{database}.{table}" for database, table in _pairs(chosen)}
+    left = history.waiting().keys() - set(_pairs(chosen))
     for database, names in listed.items():
         for table in names.tables:
-            name = f"{database}.{table}"
-            if name in left and selection.selects(database, table):
-                yield name
+            if (database, table) in left and selection.selects(database, table):
+                yield f"{database}.{table}"
 
 
-def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
+def _tell(found: Comparison) -> None:
     name = f"{found.database}.{found.table}"
     counts = f"{found.records:,} records, {found.rows:,} rows"
     if found.equal:
@@ -271,22 +263,14 @@ def _tell(found: Comparison, waiting: Mapping[str, str]) -> None:
         _say(f"{name}: {counts}: DIFFERENT, {found.missing:,} rows missing, {found.surplus:,} too many")
         if found.first is not None:
             _say(f"  first: {found.first}")
-        elif not found.has_topic and name not in waiting:
+        elif not found.has_topic and not found.lacks.of_table:
             _say(f"  it has no topic: nothing has read its rows; 'millrace snapshot {name}' does")
-    if name in waiting:
-        _say(f"  its rows since {waiting[name]} wait in the dead letter topic: see millrace deadletter")
-    if changes := found.non_row_changes:
-        _say(f"  changed by {len(changes):,} statements without rows in the log: {_some(changes)}")
+    for text in found.lacks:
+        _say(f"  {text}")
+    if found.lacks.statements:
         _say(f"  'millrace snapshot {name}' reads the rows that they left")
     for rows in found.untold:
         _say(f"  not told by the log: {rows}")
-
-
-def _some(changes: Sequence[NonRowChange]) -> str:
-    """Name the first statements, and the last."""
-    if len(changes) <= _EXAMPLES:
-        return ", ".join(map(str, changes))
-    return f"{', '.join(map(str, changes[: _EXAMPLES - 1]))}, …, {changes[-1]}"
 
 
 def _topic(source: str, selection: Selection, database: str, table: str) -> str:

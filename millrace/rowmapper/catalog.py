@@ -267,6 +267,10 @@ class Catalog:
         index = self._gaps_until(place)
         return self._gaps[index - 1] if index else None
 
+    def gaps(self, since: tuple[int, int, int], until: tuple[int, int, int]) -> list[SourcePosition]:
+        """Return the places after ``since`` and up to ``until`` before which changes are missing."""
+        return [place for place in self._gaps if since < place.order() <= until]
+
     def _gaps_until(self, place: SourcePosition) -> int:
         return bisect_right(self._gaps, place.order(), key=SourcePosition.order)
 

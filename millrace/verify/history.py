@@ -10,14 +10,14 @@ before and after them are those of the schema history.
 import re
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Self
 
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import ANY_TABLE
+from millrace.avro.service_state import ANY_TABLE, RowMapperState
 from millrace.binlog.names import folded
 from millrace.binlog.statement import classify
 from millrace.binlog.table import ColumnDefinition, TableDefinition
@@ -31,12 +31,14 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.non_row_changes import NON_ROW_CHANGE
 from millrace.runtime.settings import KafkaSettings
 from millrace.verify.conversions import converted, keeps_values
+from millrace.verify.missing import DeadLetters, DeadLettersByTable, Missing, NonRowChange
 
 _UNLESS: Final = re.compile(r"(?i)\bIF\s+NOT\s+EXISTS\b")
 _MOST_CHANGES: Final = 1000
 """Statements that are held for each table."""
 Order = tuple[int, int, int]
 BEGINNING: Final[Order] = (-1, 0, 0)
+END: Final[Order] = (1 << 62, 0, 0)
 _TableKey = tuple[str, str]
 
 
@@ -55,7 +57,7 @@ class Statement:
     @classmethod
     def read(cls, record: Mapping[str, Any], server: Server, *, lower_case_names: bool) -> Self:
         """Read a record of the topic of DDL; it does not say whether the session had ANSI_QUOTES."""
-        place = SourcePosition(record["epoch"], record["file"], record["pos"])
+        place = _place_of(record)
         text, parsed = record["statement"], None
         session = Session(record["database"], 0, server, lower_case_names=lower_case_names)
         for each in (session, replace(session, sql_mode=SqlMode.ANSI_QUOTES)):
@@ -75,17 +77,8 @@ class Statement:
         return self.key(name.database, name.table)
 
 
-@dataclass(frozen=True, slots=True)
-class NonRowChange:
-    """A statement that changed rows of a table, and was logged as text."""
-
-    place: SourcePosition
-    name: str
-    gtid: str | None
-
-    def __str__(self) -> str:
-        """Return what it is and where: INSERT at bin.000001:4 (GTID)."""
-        return f"{self.name} at {self.place}" + (f" ({self.gtid})" if self.gtid else "")
+def _place_of(record: Mapping[str, Any]) -> SourcePosition:
+    return SourcePosition(record["epoch"], record["file"], record["pos"])
 
 
 def tables_changed(record: Mapping[str, Any]) -> list[str]:
@@ -150,7 +143,16 @@ class TableHistory:
 
     def era(self, epoch: int, file: str, position: int) -> int:
         """Return the number of the era of a place, a negative one for what was before its rows."""
-        return bisect_right(self.starts, (epoch, _number(file), position)) - 1 - len(self.earlier)
+        return self.era_of((epoch, _number(file), position))
+
+    def era_of(self, order: Order) -> int:
+        """Return the number of the era of a position, as :meth:`era` does."""
+        return bisect_right(self.starts, order) - 1 - len(self.earlier)
+
+    def era_at(self, number: int) -> Era:
+        """Return an era by its number; that before the first has the names of the first."""
+        every = [*self.earlier, *self.eras]
+        return every[max(number + len(self.earlier), 0)]
 
     @property
     def from_the_beginning(self) -> bool:
@@ -206,17 +208,26 @@ def read_schema_history(kafka: KafkaSettings, topics: Topics) -> Catalog:
 
 
 class History:
-    """All DDL statements of a source up to a place, and what is known of the tables."""
+    """All DDL statements of a source up to a place, what is known of the tables, and what is missing."""
 
     def __init__(
         self,
-        statements: Sequence[Statement],
+        statements: Iterable[Statement],
         catalog: Catalog,
         changes: Mapping[str, Sequence[NonRowChange]] | None = None,
+        dead_letters: Mapping[str, Sequence[DeadLetters]] | None = None,
+        until: Order = END,
     ) -> None:
-        self._statements = statements
-        self._catalog = catalog
-        self._changes = changes or {}
+        self.until = until
+        self.statements = list(statements)
+        self.catalog = catalog
+        self._changes: defaultdict[str, deque[NonRowChange]] = defaultdict(
+            lambda: deque(maxlen=_MOST_CHANGES)
+        )
+        for table, made in (changes or {}).items():
+            self._changes[table].extend(made)
+        spelled = catalog.spelled
+        self._dead_letters = {spelled(name): found for name, found in (dead_letters or {}).items()}
 
     @classmethod
     def read(
@@ -227,50 +238,91 @@ class History:
         server: Server,
         *,
         until: SourcePosition | None = None,
+        state: RowMapperState | None = None,
     ) -> Self:
-        """Read the statements before ``until``; ``value_of`` reads a record."""
-        catalog = read_schema_history(kafka, topics)
-        statements = []
-        changes: defaultdict[str, deque[NonRowChange]] = defaultdict(lambda: deque(maxlen=_MOST_CHANGES))
+        """Read the statements before ``until``; ``value_of`` reads a record.
+
+        ``state`` is that of the row mapper; without it no dead letter waits.
+        """
+        dead_letters = DeadLettersByTable.read(kafka, topics, state).by_table()
+        end = END if until is None else until.order()
+        history = cls((), read_schema_history(kafka, topics), dead_letters=dead_letters, until=end)
         for message in read_topic(kafka, topics.ddl):
             record = value_of(message)
             if record is None:
                 continue
-            place = SourcePosition(record["epoch"], record["file"], record["pos"])
-            if until is not None and place.order() >= until.order():
+            if _place_of(record).order() < end:
+                history.take(record, server)
+        return history
+
+    def take(self, record: Mapping[str, Any], server: Server) -> None:
+        """Add a record of the topic of DDL."""
+        catalog = self.catalog
+        for table in tables_changed(record):
+            change = NonRowChange(_place_of(record), record["name"], record["gtid"])
+            self._changes[catalog.spelled(table)].append(change)
+        if record["kind"] == "DDL":
+            statement = Statement.read(record, server, lower_case_names=catalog.lower_case_names)
+            self.statements.append(statement)
+
+    def waiting(self, since: Order = BEGINNING, until: Order = END) -> dict[_TableKey, Order]:
+        """Return the tables whose rows wait in the dead letter topic, by their names then, and where."""
+        waiting = [each for found in self._dead_letters.values() for each in found if each.waits]
+        found: dict[_TableKey, Order] = {}
+        for each in waiting:
+            if each.first is None or each.last is None:
                 continue
-            for table in tables_changed(record):
-                changes[catalog.spelled(table)].append(NonRowChange(place, record["name"], record["gtid"]))
-            if record["kind"] == "DDL":
-                statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
-        return cls(statements, catalog, changes)
+            if each.last.order() > since and each.first.order() <= until:
+                database, _, table = each.table.partition(".")
+                found.setdefault((database, table), max(each.first.order(), since))
+        return found
 
-    def non_row_changes(self, eras: "TableHistory", since: Order) -> list[NonRowChange]:
-        """Return the statements that changed rows of a table from ``since`` on, and were logged as text.
+    def missing(self, eras: "TableHistory", since: Order = BEGINNING, *, before: bool = False) -> Missing:
+        """Return what is missing of a table since a position, under each of its names.
 
-        Those before the table was created or emptied do not count; of very many, the last are returned.
+        What was before the table was created or emptied counts only with ``before``. Of very many statements
+        the last are returned.
         """
-        found: dict[NonRowChange, None] = {}
-        for table in dict.fromkeys(era.table for era in eras.eras):
+        oldest = -1 - len(eras.earlier) if before else 0
+        every = [eras.era_at(number) for number in range(oldest, len(eras.eras))]
+
+        def tables(*places: Order) -> set[_TableKey]:
+            """Return the names of the table from the first of some positions to the last."""
+            first, last = max(places[0], since), min(places[-1], self.until)
+            start = max(eras.era_of(first), oldest) - oldest
+            return {era.table for era in every[start : eras.era_of(last) - oldest + 1] if first <= last}
+
+        statements: dict[NonRowChange, None] = {}
+        dead_letters: dict[int, DeadLetters] = {}
+        for table in dict.fromkeys(era.table for era in every):
             for name in (".".join(table), f"{table[0]}.{ANY_TABLE}"):
-                for change in self._changes.get(self._catalog.spelled(name), ()):
-                    epoch, _, position = order = change.place.order()
-                    number = eras.era(epoch, change.place.log_file, position)
-                    if order >= since and number >= 0 and eras.eras[number].table == table:
-                        found[change] = None
-        return sorted(found, key=lambda change: change.place.order())
+                for change in self._changes.get(self.catalog.spelled(name), ()):
+                    place = change.place.order()
+                    if table in tables(place):
+                        statements[change] = None
+            for name in (".".join(table), ANY_TABLE):
+                for each in self._dead_letters.get(self.catalog.spelled(name), ()):
+                    places = () if each.first is None or each.last is None else (each.first, each.last)
+                    if not places or table in tables(*(place.order() for place in places)):
+                        dead_letters[id(each)] = each
+        begun = BEGINNING if before else eras.starts[len(eras.earlier)]
+        return Missing(
+            sorted(dead_letters.values(), key=lambda each: each.first.order() if each.first else END),
+            self.catalog.gaps(max(since, begun), self.until),
+            sorted(statements, key=lambda change: change.place.order()),
+        )
 
     def definition(self, table: _TableKey, place: SourcePosition) -> TableDefinition | None:
         """Return the definition of a table at a place, None where it is not known."""
-        found = self._catalog.find(*table, place)
+        found = self.catalog.find(*table, place)
         definition = None if found is None else found.definition
         return definition if isinstance(definition, TableDefinition) else None
 
     def of_table(self, database: str, table: str, columns: Sequence[str]) -> TableHistory:
         """Follow a table back to where it was created, noting where it was emptied last."""
-        walk = _Walk(self._catalog, (database, table), {name: Origin(name) for name in columns})
+        walk = _Walk(self.catalog, (database, table), {name: Origin(name) for name in columns})
         since: int | None = None
-        for statement in reversed(self._statements):
+        for statement in reversed(self.statements):
             if not walk.step(statement):
                 continue
             walk.cut(statement.place.order())

@@ -55,12 +55,12 @@ from millrace.verify.history import (
     BEGINNING,
     Era,
     History,
-    NonRowChange,
     Order,
     Origin,
     TableHistory,
 )
 from millrace.verify.json_rows import JsonRows, is_json
+from millrace.verify.missing import Missing
 
 _COMPUTED: Final = re.compile(
     r"(?i)auto_increment|generated|persistent|virtual|stored|current_timestamp|\(\)"
@@ -193,13 +193,13 @@ class Comparison:
     untold: list[str] = field(default_factory=list)
     """Rows of which the log does not tell what they are: they may be as the table has them."""
     has_topic: bool = True
-    non_row_changes: list[NonRowChange] = field(default_factory=list)
-    """Statements since its last snapshot that changed its rows, and were logged as text."""
+    lacks: Missing = field(default_factory=Missing)
+    """What its topic is known to lack since its last snapshot."""
 
     @property
     def equal(self) -> bool:
         """Whether the topic, folded, is the table, and has each change of it."""
-        return not self.missing and not self.surplus and not self.non_row_changes
+        return not self.missing and not self.surplus and not self.lacks.of_table
 
 
 class TableNames(NamedTuple):
@@ -280,7 +280,7 @@ def compare_tables(
             comparison = Comparison(
                 database, table, keyed=False, rows=number, missing=number, has_topic=False
             )
-            comparison.non_row_changes = history.non_row_changes(eras, BEGINNING)
+            comparison.lacks = history.missing(eras)
             yield comparison
             continue
         snapshots: dict[int, Order] = {}
@@ -312,7 +312,7 @@ def compare_tables(
         rows = part.of_rows(columns, _select(connection, database, table, columns, history=history_too))
         comparison = _compare(database, table, folder, rows, compared)
         since = snapshots[max(snapshots)] if snapshots else BEGINNING
-        comparison.non_row_changes = history.non_row_changes(eras, since)
+        comparison.lacks = history.missing(eras, since)
         yield comparison
 
 

@@ -6,7 +6,6 @@ what exists per transaction or per row.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +19,7 @@ from pyspark.sql import functions as sf
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.registry import SchemaStore, key_subject, value_subject
 from millrace.avro.schema_version import SchemaVersion
-from millrace.avro.service_state import ANY_TABLE, RowMapperState
+from millrace.avro.service_state import RowMapperState
 from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState, SnapshotTable
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
@@ -36,7 +35,8 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify import tables as verified
 from millrace.verify.conversions import Untold
-from millrace.verify.history import History, Statement, TableHistory, tables_changed
+from millrace.verify.history import History, Statement, TableHistory
+from millrace.verify.missing import DeadLettersByTable
 from millrace.verify.snapshot import reader_place
 from millrace.verify.tables import Records, added_value
 from spark_jobs.common.events import arrow_schema
@@ -380,31 +380,27 @@ class Log:
 
     source: str
     until: SourcePosition
-    catalog: Catalog
-    statements: Sequence[Statement]
+    history: History
     server: Server
-    as_text: Mapping[str, int]
-    """How many statements that changed rows were logged as text: by table, those that name none under ''."""
-    waiting: Mapping[str, str]
-    """The tables whose rows wait in the dead letter topic, with the key of the first."""
     selection: Selection
     snapshot: SnapshotState | None
     """The last snapshot."""
     unmerged: bool
     """Whether rows of snapshots wait for the row mapper."""
 
-    @classmethod
-    def read(
-        cls,
-        job: Job,
-        one: Input,
-        until: SourcePosition,
-        is_chosen: Callable[[tuple[tuple[int, ...], str | None]], bool] = lambda _: True,
-    ) -> "Log":
-        """Read the catalogue, the DDL statements, the row mapper's position and that of the snapshot.
+    @property
+    def catalog(self) -> Catalog:
+        """The definitions of tables."""
+        return self.history.catalog
 
-        Of statements that changed rows those count that are chosen by place and GTID, all by default.
-        """
+    @property
+    def statements(self) -> Sequence[Statement]:
+        """The DDL statements, in the order of the log."""
+        return self.history.statements
+
+    @classmethod
+    def read(cls, job: Job, one: Input, until: SourcePosition) -> "Log":
+        """Read the catalogue, statements, dead letters, the row mapper's state and that of the snapshot."""
         topics, settings = Topics(one.source, job.settings.input_source), job.settings
         assert isinstance(settings, TableJobSettings)
         if settings.rows.format != "avro":
@@ -419,21 +415,16 @@ class Log:
         state = states[-1] if states else None
         server = Server.parse(None if state is None else state.server_version)
         records = records_by(table_schemas(job, value_subject(topics.ddl)))
-        statements, as_text = [], Counter[str]()
+        dead_letters = DeadLettersByTable.read(settings.kafka, topics, state).by_table()
+        history = History((), catalog, dead_letters=dead_letters, until=until.order())
 
         def read(value: bytes) -> None:
             record = records.read(value)
-            place = SourcePosition(record["epoch"], record["file"], record["pos"])
-            if place.order() > until.order():
-                return
-            if record["kind"] == "DDL":
-                statements.append(Statement.read(record, server, lower_case_names=catalog.lower_case_names))
-            if is_chosen((place.order(), record["gtid"])):
-                as_text.update(map(catalog.spelled, tables_changed(record)))
+            if SourcePosition(record["epoch"], record["file"], record["pos"]).order() <= until.order():
+                history.take(record, server)
 
         read_each(job, topics.ddl, read)
-        statements.sort(key=lambda statement: statement.place.order())
-        waiting = {} if state is None else {table.name: table.key for table in state.quarantined}
+        history.statements.sort(key=lambda statement: statement.place.order())
         snapshots = read_each(job, Topics(topics.origin).state, SnapshotState.from_bytes, key="snapshot")
         merged = read_each(job, topics.state, SnapshotMerged.from_bytes, key=MERGED_KEY.decode())
         unmerged = False
@@ -441,17 +432,9 @@ class Log:
             found = last_records(settings.kafka, {topics.snapshot: 1}, undecided=False)
             unmerged = any(not merged or merged[-1].offset <= last.offset for last in found.values())
         return cls(
-            one.source, until, catalog, statements, server, as_text, waiting, Selection(settings),
-            snapshots[-1] if snapshots else None, unmerged,
+            one.source, until, history, server, Selection(settings), snapshots[-1] if snapshots else None,
+            unmerged,
         )  # fmt: skip
-
-    def logged_as_text(self, table: str) -> str:
-        """Say which changes of a table were logged without the rows; nothing where none was."""
-        named = self.as_text[table]
-        others = sum(number for name, number in self.as_text.items() if name.endswith(f".{ANY_TABLE}"))
-        told = [f"{named:,} that name it"] if named else []
-        told += [f"{others:,} that may have changed any table"] if others else []
-        return f"statements that changed rows were logged as text: {', '.join(told)}" if told else ""
 
     def snapshot_of(self, table: "Table") -> SnapshotTable | None:
         """Give how far the last snapshot has read a table, under any of its names; None if it does not."""
@@ -477,9 +460,11 @@ class Log:
                 f"the definition of {shown} at {self.until} is not known: {reason}", ExitCode.DATA
             )
         hidden = self.selection.hidden(database, name, [column.name for column in state.columns])
-        shown_columns = [each for each in state.columns if not each.hidden and each.name not in hidden]
-        history = History(self.statements, self.catalog)
-        eras = history.of_table(database, name, [each.name for each in shown_columns])
+        # Those of a system-versioned table's period follow from the rows.
+        shown_columns = [
+            each for each in state.columns if not (each.hidden and each.generated) and each.name not in hidden
+        ]
+        eras = self.history.of_table(database, name, [each.name for each in shown_columns])
         columns = [self._column(each, eras) for each in shown_columns]
         return Table(database, name, state, shown_columns, columns, eras, hidden)
 
@@ -655,7 +640,8 @@ def _line(envelope: Mapping[str, Any], eras: TableHistory) -> tuple[Any, ...]:
 class Counts:
     """Of changes: how many have a key, how many have none, and all their bytes.
 
-    ``keys`` are the ids of the schemas of their keys, ``snapshot`` the last place of a row of a snapshot.
+    ``keys`` are the ids of the schemas of their keys, ``snapshot`` the last place of a row of a snapshot, and
+    ``snapshot_began`` the first of the last snapshot.
     """
 
     keyed: int
@@ -663,11 +649,14 @@ class Counts:
     bytes: int
     keys: tuple[int, ...]
     snapshot: SourcePosition | None
+    snapshot_began: tuple[int, int, int] | None = None
     faults: int = 0
 
 
 def counts_of(changes: DataFrame) -> Counts:
     """Count changes."""
+    # The id of a snapshot ends with the time when it began.
+    last_snapshot_first = -sf.substring_index("id", "-", -1).try_cast("bigint")
     key_schema = sf.conv(sf.hex(sf.expr("substring(key, 2, 4)")), 16, 10).cast("int")
     row = changes.agg(
         sf.count_if(sf.expr("key is not null and fault is null")).alias("keyed"),
@@ -677,12 +666,14 @@ def counts_of(changes: DataFrame) -> Counts:
             sf.when(sf.expr("not logged"), sf.struct("epoch", "file", "pos")),
             sf.when(sf.expr("not logged"), place_column()),
         ).alias("snapshot"),
+        sf.min(sf.when(sf.expr("not logged"), sf.struct(last_snapshot_first, *PLACE[:3]))).alias("began"),
         sf.coalesce(sf.sum(sf.length("value")), sf.lit(0)).alias("bytes"),
         sf.collect_set(sf.when(sf.col("fault").isNull(), key_schema)).alias("keys"),
     ).first()
     assert row is not None
     snapshot = None if row.snapshot is None else SourcePosition(*row.snapshot)
-    return Counts(row.keyed, row.keyless, row.bytes, tuple(sorted(row["keys"])), snapshot, row.faults)
+    began = None if row.began is None else tuple(row.began)[1:]
+    return Counts(row.keyed, row.keyless, row.bytes, tuple(sorted(row["keys"])), snapshot, began, row.faults)
 
 
 def has_one_key(schemas: Mapping[int, Any], counts: Counts) -> bool:

@@ -58,10 +58,10 @@ def history(spark: SparkSession, world: RowsWorld, folder: Path, key: str, table
     """Run row_history; give what it tells and the changes."""
     job = a_job(spark, world, "row_history", folder)
     wanted = parse_key(key)
-    found, statements, changes = followed.row_history(job, spark, (world.database, table), wanted)
+    found = followed.row_history(job, spark, (world.database, table), wanted)
     assert job.offsets >= len(world.messages(world.topics.table(world.database, table)))
-    told = followed.summary(found, wanted, statements, changes)
-    job.finish(told, followed.report(job, told, changes))
+    told = followed.summary(found, wanted)
+    job.finish(told, followed.report(job, told, found.changes))
     return told, pq.read_table(folder / "changes").to_pylist()
 
 

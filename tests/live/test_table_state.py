@@ -123,9 +123,15 @@ class Jobs:
 
     def history(self, table, key):
         """Run row_history; give the operations."""
+        return [row.op for row in self._history(table, key).changes.orderBy(*PLACE).collect()]
+
+    def missing_of_row(self, table, key):
+        """Run row_history; give what it says is missing."""
+        return self._history(table, key).missing
+
+    def _history(self, table, key):
         job = self.job("row_history", self.folder.with_name("history"))
-        _, _, changes = row_history(job, self.spark, (self.world.database, table), parse_key(key))
-        return [row.op for row in changes.orderBy(*PLACE).collect()]
+        return row_history(job, self.spark, (self.world.database, table), parse_key(key))
 
     def state(self, tables, at):
         """Run it; give the rows by table as :func:`rows_now` does, and the summary."""

@@ -22,7 +22,7 @@ from millrace.ddl import Server, Session
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.verify.conversions import Untold
-from millrace.verify.history import Era, Origin, Statement, TableHistory
+from millrace.verify.history import Era, History, Origin, Statement, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import Faults
@@ -187,7 +187,10 @@ def test_rows_of_before_a_statement() -> None:
     table = a_table(ID, column("w", "varchar(9)", charset="utf8mb4"), column("new", "int"), narrow, eras=eras)
     undoing = Undoing(table, mariadb=False)
     deleted = change({"id": 1, "v": "a", "gone": 7, "n": 5}, None)
-    assert undoing.statement(deleted, 0) == "INSERT INTO `shop`.`t` (`id`, `w`, `n`) VALUES (1, 'a', 5)"
+    assert (
+        undoing.statement(deleted, 0)
+        == "INSERT INTO `shop`.`t` (`id`, `w`, `new`, `n`) VALUES (1, 'a', NULL, 5)"
+    )
     assert undoing.lost(deleted, 0) == ["gone"]
     with pytest.raises(Unreturnable, match=r"column n: ALTER TABLE shop\.t has converted it"):
         undoing.statement(change({"id": 1, "v": "a", "gone": None, "n": 500}, None), 0)
@@ -472,7 +475,8 @@ def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
     catalog.add(CatalogEntry(0, "bin.000001", 4, TableDefinition("d", "", (), charset="utf8mb4"), 0))
     texts = (
         "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)",
-        "DROP TABLE IF EXISTS t, nothing", "DROP TABLE u", "CREATE TABLE u (id INT PRIMARY KEY)",
+        "DROP TABLE IF EXISTS t, nothing", "DROP TABLE u",
+        "CREATE TABLE u (id INT PRIMARY KEY, more INT INVISIBLE)",
     )  # fmt: skip
     for number, text in enumerate(texts, 1):
         place = SourcePosition(0, "bin.000001", 100 * number)
@@ -484,7 +488,7 @@ def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
         statements.append(Statement.read(record, server, lower_case_names=False))
     selection = cast("Selection", SimpleNamespace(hidden=lambda *_: []))
     end = SourcePosition(0, "bin.000001", 900)
-    log = Log("shop", end, catalog, statements, server, {}, {}, selection, snapshot=None, unmerged=False)
+    log = Log("shop", end, History(statements, catalog), server, selection, snapshot=None, unmerged=False)
     ends = spark.createDataFrame([(0, 1, 150, "d.t")], "epoch int, number bigint, pos bigint, tables string")
 
     def told(names: Sequence[str], chosen: Chosen) -> tuple[list[str], list[str]]:
@@ -502,6 +506,7 @@ def test_tables_that_were_dropped_are_told(spark: SparkSession) -> None:
     assert told(["u"], Chosen(after=(0, 1, 350))) == (["u"], [u])
     assert told(["u"], Chosen(after=(0, 1, 450))) == (["u"], [])
     assert told(["u"], Chosen(keys=[{"id": "1"}])) == (["u"], [])
+    assert [column.name for column in log.table("d", "u").columns] == ["id", "more"]
     with pytest.raises(UserError, match=r"d\.nothing did not exist at"):
         told(["nothing"], Chosen())
 

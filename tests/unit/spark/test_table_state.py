@@ -1,7 +1,6 @@
 """The parts of table_state and of what it shares with other jobs that need neither Kafka nor Spark."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,7 +24,7 @@ from millrace.ddl.columns import column_definition
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.verify.conversions import Untold
-from millrace.verify.history import Era, Origin, TableHistory
+from millrace.verify.history import Era, History, Origin, TableHistory
 from millrace.verify.tables import Column, added_value
 from spark_jobs.common import tables
 from spark_jobs.common.tables import (
@@ -227,7 +226,7 @@ def test_what_the_topics_may_lack() -> None:
     ) -> list[str]:
         whole = cast("Any", SimpleNamespace(is_whole=lambda *_: True, filters=lambda *_: False))
         last = SnapshotState(1, list(read)) if read else None
-        log = Log("shop", end, Catalog(), [], Server(False, (8, 0, 30)), Counter(), {}, whole, last, unmerged)
+        log = Log("shop", end, History([], Catalog()), Server(False, (8, 0, 30)), whole, last, unmerged)
         return list(_doubts(log, table, until, has_snapshot=rows))
 
     missing = "rows that nothing has changed since are missing, unless an earlier snapshot has them"

@@ -9,14 +9,8 @@ from millrace.binlog.table import TableDefinition
 from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
 from millrace.rowmapper.catalog import Catalog
-from millrace.verify.history import (
-    BEGINNING,
-    History,
-    NonRowChange,
-    Statement,
-    TableHistory,
-    tables_changed,
-)
+from millrace.verify.history import History, Statement, TableHistory, tables_changed
+from millrace.verify.missing import DeadLetters, Missing, NonRowChange
 from millrace.verify.tables import Comparison
 
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20) CHARACTER SET latin1)"
@@ -156,14 +150,49 @@ def test_changes_without_rows_are_differences():
         "d.t2": [at(340)],
     }
     known = History([], Catalog(kept=None), changes)
-    assert known.non_row_changes(found, BEGINNING) == [at(250), at(310), at(320, "SELECT")]
-    assert known.non_row_changes(found, at(315).place.order()) == [at(320, "SELECT")]
-    assert known.non_row_changes(found, at(321).place.order()) == []
+    assert known.missing(found).statements == [at(250), at(310), at(320, "SELECT")]
+    assert known.missing(found, before=True).statements[0] == at(150)
+    assert known.missing(found, at(315).place.order()).statements == [at(320, "SELECT")]
+    assert known.missing(found, at(321).place.order()).statements == []
+    ended = History([], Catalog(kept=None), changes, until=at(311).place.order())
+    assert ended.missing(found).statements == [at(250), at(310)]
     assert str(at(250)) == "UPDATE at bin.000001:250 (0-1-7)"
     compared = Comparison("d", "t", keyed=True)
     assert compared.equal
-    compared.non_row_changes = [at(250)]
+    compared.lacks = Missing(statements=[at(250)])
     assert not compared.equal
+
+
+def test_dead_letters_and_gaps_are_missing_under_each_name():
+    """Those before the table was emptied, of another table with its name, or after the moment are none."""
+
+    def at(first: int, last: int, table: str = "d.o", *, waits: bool = True) -> DeadLetters:
+        return DeadLetters(
+            table, waits, *(SourcePosition(0, "bin.000001", place) for place in (first, last)), 2
+        )
+
+    found = history("CREATE TABLE o (id INT)", "TRUNCATE o", "RENAME TABLE o TO t")
+    emptied, waits, renamed, other = at(110, 150), at(190, 250), at(210, 290), at(310, 390)
+    later, unread, nowhere = (
+        at(320, 330, "d.t"),
+        at(110, 340, "*", waits=False),
+        DeadLetters("*", False, None, None),
+    )
+    catalog = Catalog(kept=None)
+    for place in (150, 220, 350):
+        catalog.gap(SourcePosition(0, "bin.000001", place))
+    every = {"d.o": [emptied, waits, renamed, other], "d.t": [later], "*": [unread, nowhere]}
+    known = History([], catalog, dead_letters=every, until=(0, 1, 340))
+    assert known.waiting() == {("d", "o"): (0, 1, 110), ("d", "t"): (0, 1, 320)}
+    assert known.waiting((0, 1, 325)) == {("d", "o"): (0, 1, 325), ("d", "t"): (0, 1, 325)}
+    lacks = known.missing(found)
+    assert lacks.dead_letters == [unread, waits, renamed, later, nowhere]
+    assert [place.position for place in lacks.gaps] == [220]
+    assert lacks.of_table
+    assert known.missing(found, (0, 1, 300)).dead_letters == [unread, later, nowhere]
+    assert not known.missing(found, (0, 1, 335)).of_table
+    assert emptied in known.missing(found, before=True).dead_letters
+    assert len(list(lacks)) == 6
 
 
 @pytest.mark.parametrize(
