@@ -15,7 +15,11 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format ``millrace`` known to a session, classic or Connect."""
+    """Make the format ``millrace`` known to a session, classic or Connect.
+
+    It pushes filters down, for which Spark has a switch that is off by default.
+    """
     from millrace.spark.source import MillraceDataSource  # noqa: PLC0415 - jobs need no data source
 
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(MillraceDataSource)

@@ -23,7 +23,7 @@ from millrace.binlog.errors import BinlogError, TruncatedError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import QueryCompressedEvent, QueryEvent, XaPrepareLogEvent
 from millrace.binlog.file import iter_batches
-from millrace.binlog.grammar import HEADING, Role
+from millrace.binlog.grammar import Role
 from millrace.binlog.header import FIRST_POSITION, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify, xid_text
@@ -34,9 +34,9 @@ from millrace.log_files import PACKING_ERRORS, file_order, plain_name, unpacked
 from millrace.rowmapper.session import DEFINING
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.spark.raw_topic import BEGINS
 from millrace.stage import Record
 
-_BEGINS: Final = codes_of(*HEADING)
 _ENDS: Final = codes_of(Role.COMMIT)
 _DESCRIBES: Final = codes_of(Role.START)
 _QUERIES: Final = frozenset({EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT})
@@ -90,6 +90,10 @@ class Span(InputPartition):
                 records = _records(file, events, number)
                 yield [_dated(record) for record in records] if dated else records
                 number += len(events)
+
+    def prepared(self) -> Iterator[Sequence[Record]]:
+        """Return the XA transactions that are decided in it and were prepared before it: there is none."""
+        return iter(())
 
 
 @dataclass
@@ -218,7 +222,7 @@ class _Scanner:
         if self._cut_after is not None:
             self._cut(*self._cut_after)
             self._cut_after = None
-        if code in _BEGINS and self._size >= self._next_cut:
+        if code in BEGINS and self._size >= self._next_cut:
             self._cut(index, position, self._number)
         elif code in _ENDS and self._size >= self._next_cut:
             self._cut_after = index, position + len(data), self._number + 1

@@ -41,7 +41,7 @@ _FIRST_RECORDS: Final = 100
 """Records of a log file among which its head is."""
 
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
-_BEGINS: Final = codes_of(*HEADING)
+BEGINS: Final = codes_of(*HEADING)
 _ENDS: Final = codes_of(Role.COMMIT)
 _DESCRIBES: Final = codes_of(Role.START)
 _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
@@ -266,7 +266,7 @@ class Walk:
             self.abandoned = self.abandoned or self.open
             self._begin(None)
         code = _type_of(record)
-        if code in _BEGINS:
+        if code in BEGINS:
             self._begin(record)
         elif code in _ENDS or code in _DESCRIBES:
             self._begin(None)
@@ -331,7 +331,7 @@ class _Search:
         """
         for record in self.records(at, min(until, at + most)):
             code = _type_of(record)
-            if code in _BEGINS:
+            if code in BEGINS:
                 return record.offset
             if code in _ENDS:
                 return record.offset + 1
@@ -347,7 +347,7 @@ class _Search:
             begin, found = max(start, end - stride), None
             for record in self.records(begin, end):
                 code = _type_of(record)
-                if code in _BEGINS:
+                if code in BEGINS:
                     found = record.offset
                 elif code in _ENDS:
                     found = record.offset + 1

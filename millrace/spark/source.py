@@ -5,13 +5,22 @@ between two calls but what the pickled objects have.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -160,7 +169,10 @@ class MillraceDataSource(DataSource):
     def decoding(self, catalog: Sequence[bytes], schemas: Sequence[bytes]) -> Decoding:
         """Return how executors decode records."""
         sections = sections_of(self._settings())
-        sections["replicate"] |= _selected(self.parsed, sections["replicate"])
+        if self.parsed.table is not None:
+            database, table = self.parsed.table
+            wanted = {"database": [database], "table": [table]}
+            sections["replicate"] |= _selected(sections["replicate"], wanted)
         now_ms = int(time.time() * 1000)
         into_rows = self.parsed.view in ("changes", "_corrupt")
         return Decoding(self.parsed.name, into_rows, now_ms, catalog, schemas, sections)
@@ -172,11 +184,37 @@ def _columns_of(view: str) -> pa.Schema:
     return TRANSACTIONS if view == "transactions" else VIEWS[view]
 
 
-def _selected(options: Options, replicate: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings by which the row mapper leaves out other tables; more than it must are harmless."""
-    if options.table is None or any(replicate.values()) or not all(map(_PLAIN.issuperset, options.table)):
+def _selected(replicate: Mapping[str, Any], wanted: Mapping[str, Collection[Any]]) -> dict[str, str]:
+    """Return the settings by which the row mapper leaves out what is not wanted.
+
+    More than is wanted is harmless: Spark applies its filters again. So a user's own settings are kept, and
+    names that mean more than themselves there are not used.
+    """
+    names = [*wanted.get("database", ()), *wanted.get("table", ())]
+    if any(replicate.values()) or not all(map(_PLAIN.issuperset, names)):
         return {}
-    return {"do_table": ".".join(options.table)}
+    found = {}
+    databases, tables = wanted.get("database", ()), wanted.get("table", ())
+    if databases and tables:
+        found["do_table"] = ",".join(f"{database}.{table}" for database in databases for table in tables)
+    elif databases:
+        found["do_db"] = ",".join(databases)
+    elif tables:
+        found["wild_do_table"] = ",".join(f"%.{table}".replace("_", "\\_") for table in tables)
+    if "_server_id" in wanted:
+        found["do_server_ids"] = ",".join(map(str, wanted["_server_id"]))
+    return found
+
+
+def _values_of(filters: Iterable[Filter]) -> dict[str, Collection[Any]]:
+    """Return the values that columns must have one of, by the filters that say so."""
+    found: dict[str, Collection[Any]] = {}
+    for one in filters:
+        if isinstance(one, EqualTo | EqualNullSafe) and len(one.attribute) == 1 and one.value is not None:
+            found[one.attribute[0]] = [one.value]
+        elif isinstance(one, In) and len(one.attribute) == 1 and None not in one.value:
+            found[one.attribute[0]] = list(one.value)
+    return found
 
 
 class _Reading:
@@ -209,11 +247,21 @@ class _Reading:
                 view = TransactionsView(known, layout, fail=fail)
             case _:
                 view = ChangesView(known, layout, fail=fail, table=options.table)
+        for before in span.prepared() if isinstance(view, ChangesView | CorruptView) else ():
+            view.begin(*before)
         if span.described is not None:
             view.begin(span.described)
         for records in span.records():
             yield from view.take(records)
         yield from view.rest()
+
+    def narrow(self, wanted: Mapping[str, Collection[Any]]) -> None:
+        """Leave out changes whose columns have none of the values that are wanted, as far as is cheap."""
+        if self._decoding is not None and self._options.view == "changes" and self._options.table is None:
+            sections = dict(self._decoding.sections)
+            replicate = sections["replicate"]
+            sections["replicate"] = {**replicate, **_selected(replicate, wanted)}
+            self._decoding = replace(self._decoding, sections=sections)
 
     def read_faults(self, faults: Sequence[Fault]) -> pa.RecordBatch:
         """Return what the driver could not read."""
@@ -237,6 +285,11 @@ class LogReader(DataSourceReader):
         self._lists_faults = options.view == "_corrupt"
         decoding = source.decoding(*self._input.definitions()) if self._decoded else None
         self._reading = _Reading(options, schema, decoding)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Decode less, by filters for database, table and server; Spark applies all of them again."""
+        self._reading.narrow(_values_of(filters))
+        return filters
 
     def partitions(self) -> list[InputPartition]:
         """Return the spans, each decoded by itself."""

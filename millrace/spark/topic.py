@@ -1,12 +1,17 @@
 """The raw topic as an input of Spark: which offsets are read, and where they are cut."""
 
-from collections.abc import Iterator, Sequence
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from millrace.binlog.header import HEADER_LENGTH, TYPE_OFFSET
+from millrace.binlog.statement import xid_text
+from millrace.binlog.types import EventType
 from millrace.contract import Topics
 from millrace.kafka.client import admin_client
 from millrace.kafka.read import held_offsets, offsets_since, read_topic
@@ -14,6 +19,7 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.spark.raw_topic import (
+    BEGINS,
     CarriedSettings,
     Piece,
     described_at,
@@ -26,6 +32,12 @@ from millrace.stage import Record
 
 _OFFSETS_PER_PIECE: Final = 100_000
 _MOST_PIECES: Final = 1000
+_QUERIES: Final = frozenset({EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT})
+_DECISION: Final = re.compile(rb"XA (?:COMMIT|ROLLBACK) (X'[0-9a-f]*',X'[0-9a-f]*',[0-9]+)")
+"""A statement as servers log it."""
+
+_XID: Final = struct.Struct("<III")
+"""In an event that prepares a transaction, its format and the sizes of the two parts of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,8 @@ class TopicSpan(InputPartition):
 
     kafka: CarriedSettings
     topic: str
+    first: int
+    """The first offset that the topic holds."""
     piece: Piece
 
     @property
@@ -52,6 +66,51 @@ class TopicSpan(InputPartition):
     def records(self, *, dated: bool = False) -> Iterator[Sequence[Record]]:
         """Return its committed records in batches; unless ``dated``, with offsets for timestamps."""
         return read_piece(self.kafka, self.topic, self.piece, dated=dated)
+
+    def prepared(self) -> Iterator[Sequence[Record]]:
+        """Return the XA transactions that are decided in it and were prepared before it.
+
+        To look for decisions the span is read once more, which costs little beside decoding it. Each
+        transaction comes after the format description of its log file.
+        """
+        known: set[str] = set()
+        wanted: set[str] = set()
+        for _, xid, decided in _xa_events(self.records()):
+            if not decided:
+                known.add(xid)
+            elif xid not in known:
+                wanted.add(xid)
+        if not wanted:
+            return
+        found: dict[str, tuple[int, int]] = {}
+        before = Piece(self.first, self.piece.start)
+        for (start, end), xid, decided in _xa_events(read_piece(self.kafka, self.topic, before)):
+            if decided:
+                found.pop(xid, None)
+            elif xid in wanted:
+                found[xid] = start, end
+        for start, end in sorted(found.values()):
+            described = described_at(self.kafka.kafka, self.topic, start, self.first)
+            if described is not None:
+                yield [described]
+            yield from read_piece(self.kafka, self.topic, Piece(start, end))
+
+
+def _xa_events(batches: Iterable[Sequence[Record]]) -> Iterator[tuple[tuple[int, int], str, bool]]:
+    """Return the XA transactions that are prepared or decided: offsets, name, whether it is decided."""
+    begun = 0
+    for record in chain.from_iterable(batches):
+        value = record.value or b""
+        code = value[TYPE_OFFSET] if len(value) > HEADER_LENGTH + _XID.size else None
+        if code in BEGINS:
+            begun = record.offset
+        elif code == EventType.XA_PREPARE_LOG_EVENT and not value[HEADER_LENGTH]:
+            kind, *sizes = _XID.unpack_from(value, HEADER_LENGTH + 1)
+            at = HEADER_LENGTH + 1 + _XID.size
+            gtrid, bqual = value[at : at + sizes[0]], value[at + sizes[0] : at + sum(sizes)]
+            yield (begun, record.offset + 1), xid_text(kind, gtrid, bqual), False
+        elif code in _QUERIES and (decision := _DECISION.search(value)):
+            yield (begun, record.offset + 1), decision[1].decode(), True
 
 
 class RawTopic:
@@ -100,8 +159,8 @@ class RawTopic:
         return self._spans(pieces)
 
     def _spans(self, pieces: Sequence[Piece]) -> list[TopicSpan]:
-        carried = CarriedSettings.of(self._kafka)
-        return [TopicSpan(carried, self._topic, piece) for piece in pieces]
+        carried, first = CarriedSettings.of(self._kafka), self._held().start
+        return [TopicSpan(carried, self._topic, first, piece) for piece in pieces]
 
     def definitions(self) -> tuple[list[bytes], list[bytes]]:
         """Return the definitions of tables that the reader has found, and those of the schema history."""

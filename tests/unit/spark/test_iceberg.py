@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
 from millrace.spark.decoding import Decoding
-from millrace.spark.raw_topic import _BEGINS, _DESCRIBES, _ENDS
+from millrace.spark.raw_topic import _DESCRIBES, _ENDS, BEGINS
 from millrace.stage import Record
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog, united
 from spark_jobs.common.job import RawJobSettings
@@ -94,7 +94,7 @@ def test_a_slice_that_is_made_again_changes_nothing(name: str, tmp_path: Path) -
         start, end = sorted(chance.sample(range(len(records) + 1), 2))
         # As the first pass does it.
         codes = [(at, code_of(records[at])) for at in range(start, end)]
-        places = [at + (code in _ENDS) for at, code in codes if code in _BEGINS | _ENDS]
+        places = [at + (code in _ENDS) for at, code in codes if code in BEGINS | _ENDS]
         start = next(iter(places), start) if start else 0
         made, part = placed_rows(records, Slice(start, end), history, tmp_path / str(number))
         kept = [row for row in whole if not within(part, row[1]["raw_offset"])]

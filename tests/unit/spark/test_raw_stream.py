@@ -14,7 +14,7 @@ import pytest
 from millrace.runtime.errors import UserError
 from millrace.spark import raw_topic
 from millrace.spark.decoding import Decoding
-from millrace.spark.raw_topic import _BEGINS, _DESCRIBES, Piece, described_at, first_place, whole_stretch
+from millrace.spark.raw_topic import _DESCRIBES, BEGINS, Piece, described_at, first_place, whole_stretch
 from millrace.stage import Record
 from spark_jobs import reprocess
 from spark_jobs.common import raw_stream
@@ -111,7 +111,7 @@ def test_garbage_does_not_hide_the_format_description(records: list[Record]) -> 
 
 def test_where_a_stretch_may_begin(records: list[Record]) -> None:
     first = first_place(NOWHERE, "t", (0, len(records)), 0)
-    assert first == next(record.offset for record in records if code_of(record) in _BEGINS)
+    assert first == next(record.offset for record in records if code_of(record) in BEGINS)
     assert first_place(NOWHERE, "t", (first + 1, first + 2), 0) is None
 
 

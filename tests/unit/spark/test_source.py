@@ -16,21 +16,35 @@ import pytest
 import zstandard
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.datasource import EqualTo, Filter, In, Not
+from pyspark.sql.types import StructType
 
 from millrace.binlog.events import GtidLogEvent, QueryEvent, RotateEvent, WriteRowsEvent, XaPrepareLogEvent
 from millrace.binlog.file import decode_file
 from millrace.contract import log_number
 from millrace.runtime.errors import UserError
-from millrace.spark import register
-from millrace.spark.source import MillraceDataSource
+from millrace.spark import register, topic
+from millrace.spark.decoding import Decoding
+from millrace.spark.options import Options
+from millrace.spark.raw_topic import CarriedSettings
+from millrace.spark.source import MillraceDataSource, _Reading
+from millrace.spark.topic import TopicSpan
 from millrace.spark.views import LogDataError
 from tests.spark_session import SPARK, spark
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog
 from tests.unit.binlog_command.made_logs import rows as image_rows
-from tests.unit.spark.test_decoding import LOGS, log, place, published
+from tests.unit.spark.test_decoding import LOGS, NOWHERE, log, pieces, place, published, raw
 
 __all__ = ["spark"]
 
+EVERY = {("shop", "items"), ("shop", "orders"), ("archive", "orders")}
+AFTER = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}}
+        for name in ("database", "table", "after")
+    ],
+}
 SIZES = ("1", "300", "64m")
 MAGIC = b"\xfebin"
 
@@ -109,7 +123,8 @@ def test_changes_are_the_rows_of_the_row_mapper(name: str, size: str) -> None:
             assert change["_op"] == row["op"]
 
 
-def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Path) -> None:
+def xa_log(folder: Path) -> Path:
+    """Write a log with two XA transactions that are prepared and decided at random."""
     made = MadeLog()
     names = ["X'61',X'',1", "X'62',X'',1"]
     draw = random.Random(7)
@@ -130,13 +145,59 @@ def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Pat
             )
         else:
             made.query("FLUSH PRIVILEGES")
-    path = write(tmp_path / "bin.000001", made)
+    return write(folder / "bin.000001", made)
+
+
+def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Path) -> None:
+    path = xa_log(tmp_path)
     expected, _ = published(path)
     for size in SIZES:
         found = [row_of(row["after"]) for row in read(path, maxPartitionBytes=size)]
         assert found == [as_json(row["after"]) for row in expected["rows/shop.t"]], size
     source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "1"})
     assert 5 < len(source.input().spans(decoded=True)) < 80
+
+
+def test_an_xa_transaction_of_a_topic_is_decided_in_another_span(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = xa_log(tmp_path)
+    records = raw(path)
+    expected, _ = published(path)
+    monkeypatch.setattr(
+        topic, "read_piece", lambda _kafka, _topic, piece, **_: [records[piece.start : piece.end]]
+    )
+    monkeypatch.setattr(topic, "described_at", lambda *_: records[0])
+    reading = _Reading(Options(source="t"), StructType.fromJson(AFTER), Decoding("t", True, 0))
+    for number in (1, 3, 17, 100):
+        spans = [TopicSpan(CarriedSettings(NOWHERE), "t.raw", 0, piece) for piece in pieces(records, number)]
+        found = [row for span in spans for batch in reading.read(span) for row in batch.to_pylist()]
+        assert sum(bool(list(span.prepared())) for span in spans) > 0 or number < 17
+        rows = [as_json(row["after"]) for row in expected["rows/shop.t"]]
+        assert sorted(ids(found)) == sorted(row["column_1"] for row in rows)
+
+
+def test_filters_leave_out_what_is_not_decoded() -> None:
+    """What they let pass is filtered again by Spark."""
+    path = log(LOGS[1])
+    filters: list[tuple[list[Filter], set[tuple[str, str]]]] = [
+        ([EqualTo(("table",), "items")], {("shop", "items")}),
+        ([EqualTo(("database",), "archive")], {("archive", "orders")}),
+        ([In(("table",), ("orders",)), EqualTo(("database",), "shop")], {("shop", "orders")}),
+        ([In(("_server_id",), (99,))], set()),
+        ([EqualTo(("table",), "it%ms")], EVERY),
+        ([EqualTo(("table",), "_tems")], set()),
+        ([Not(EqualTo(("table",), "items"))], EVERY),
+        ([EqualTo(("_position", "file"), "items")], EVERY),
+    ]
+    for given, tables in filters:
+        source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "300"})
+        reader = source.reader(StructType.fromJson(AFTER))
+        assert list(reader.pushFilters(given)) == given
+        found = [
+            row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()
+        ]
+        assert {(row["database"], row["table"]) for row in found} == tables
 
 
 @pytest.fixture
