@@ -235,6 +235,10 @@ def find_incidents(facts: Facts) -> list[Incident]:
         *_contested(facts),
         *_unknown(facts),
     ]
+    for one in found:
+        unread = [origin for origin in one.origins if not facts.owners(origin)]
+        if unread and one.kind not in {LOOP, "unknown origin"}:
+            one.what += f" The log of {_servers(unread)} was not read."
     return sorted(found, key=lambda one: (_SEVERITIES.index(one.severity), -one.transactions, one.kind))
 
 

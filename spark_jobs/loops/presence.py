@@ -23,9 +23,9 @@ What a member lacks without such a claim was not compared, and :func:`uncompared
 its log begins, after what it has, or between.
 
 Under one GTID, the content is compared where it is logged in the same form and layout. Statements on
-temporary tables are left out: members that log rows do not log them. A DDL statement without GTID is never
-reported as missing: servers may log it with another text than they received. Servers that apply transactions
-in parallel log them in another order. If so, the bounds are narrowed by the observed distance.
+temporary tables are missing nowhere: members that log rows do not log them. A DDL statement without GTID is
+never reported as missing: servers may log it with another text than they received. Servers that apply
+transactions in parallel log them in another order. If so, the bounds are narrowed by the observed distance.
 """
 
 import re
@@ -234,7 +234,7 @@ def stream_frame(spark: SparkSession, streams: Sequence[Stream]) -> DataFrame:
 
 
 def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> DataFrame:
-    """Add ``signature`` and ``stream``; leave out what has neither GTID nor content, and temporary tables.
+    """Add ``signature`` and ``stream``; leave out what has neither GTID nor content.
 
     ``numbers`` is of :func:`stream_frame`; ``by_commit`` tells whether all servers write times of commits.
     """
@@ -244,20 +244,24 @@ def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> Data
         sf.concat_ws("|", *(sf.coalesce(sf.col(name).cast("string"), sf.lit("")) for name in parts)), 256
     )
     signature = sf.when(sf.col("by_gtid"), sf.col("transaction")).when(sf.col("digest").isNotNull(), digest)
-    named = _lasting(occurrences).withColumn("signature", signature).where("signature is not null")
+    named = _with_temporary(occurrences).withColumn("signature", signature).where("signature is not null")
     form = sf.when(sf.col("by_gtid"), _GTID).otherwise(sf.col("form"))
     formed = named.withColumns({"logged": sf.col("form"), "form": form, "content": sf.col("digest")})
     return formed.drop("digest", "temporary", "creates").join(sf.broadcast(numbers), ["source", "epoch"])
 
 
-def _lasting(occurrences: DataFrame) -> DataFrame:
-    """Leave out what changes only temporary tables, as their CREATE in any log tells."""
+def _with_temporary(occurrences: DataFrame) -> DataFrame:
+    """Tell what changes only temporary tables, as their CREATE in any log tells: ``is_temporary``."""
     doubtful = occurrences.where("temporary is not null")
     created = doubtful.where("creates").select(sf.explode("temporary").alias("name")).distinct()
     place = ["source", "epoch", "first_offset"]
     named = doubtful.where("not creates").select(*place, sf.explode("temporary").alias("name"))
-    others = named.join(created, "name", "left_anti").select(*place).distinct()
-    return occurrences.where("temporary is null").unionByName(doubtful.join(others, place, "left_semi"))
+    others = named.join(created, "name", "left_anti").select(*place, sf.lit(False).alias("told")).distinct()
+    judged = doubtful.join(others, place, "left").withColumn(
+        "is_temporary", sf.coalesce("told", sf.lit(True))
+    )
+    plain = occurrences.where("temporary is null").withColumn("is_temporary", sf.lit(False))
+    return plain.unionByName(judged.drop("told"))
 
 
 def presence(signed: DataFrame) -> DataFrame:
@@ -277,6 +281,7 @@ def presence(signed: DataFrame) -> DataFrame:
         sf.max(sf.when(real, sf.col("server_id"))).alias("high_id"),
         sf.bool_and(~real).alias("empty"),
         sf.bool_or(rows).alias("rows"),
+        sf.bool_or("is_temporary").alias("temporary"),
         sf.min(sf.when(rows, sf.col("layout"))).alias("low_layout"),
         sf.max(sf.when(rows, sf.col("layout"))).alias("high_layout"),
         sf.min(sf.when(rows, sf.col("content"))).alias("low_content"),
@@ -324,6 +329,7 @@ def presence(signed: DataFrame) -> DataFrame:
         (sf.max("by_gtid") & other & ~differs).alias("diverges"),
         sf.bool_or("lapped").alias("lapped"),
         sf.bool_or("rows").alias("rows"),
+        sf.bool_or("temporary").alias("temporary"),
         width.alias("width"),
         sf.sort_array(sf.collect_list(place)).alias("seen"),
     )
@@ -458,7 +464,9 @@ def absences(
         sf.array_max(sf.transform("seen", lambda place: place.times))
         != sf.array_min(sf.transform("seen", lambda place: place.times))
     )
-    members = present.where(uneven & (sf.col("form") != _DDL)).withColumn("gone", sf.explode(numbers))
+    members = present.where(uneven & (sf.col("form") != _DDL) & ~sf.col("temporary")).withColumn(
+        "gone", sf.explode(numbers)
+    )
     had = sf.filter("seen", lambda place: place.stream == sf.col("gone"))
     lacking = members.withColumn("had", sf.coalesce(sf.get(had, sf.lit(0)).times, sf.lit(0)))
     referred = lacking.withColumn("p", sf.explode("seen")).where("p.stream != gone")
@@ -554,7 +562,7 @@ def uncompared(  # noqa: PLR0917 - what is known of the logs
     of = sf.array(*(sf.lit(number[one.source]) for one in streams))
     have = sf.array_distinct(sf.transform("seen", lambda place: sf.get(of, place.stream)))
     every = sf.array(*(sf.lit(at) for at in range(len(sources))))
-    uneven = present.withColumn("have", have).where(sf.size("have") < len(sources))
+    uneven = present.withColumn("have", have).where((sf.size("have") < len(sources)) & ~sf.col("temporary"))
     lacking = uneven.select(
         "signature", "origin", "dated", "dated_to", "have", "seen",
         sf.explode(sf.array_except(every, "have")).alias("gone"),

@@ -40,6 +40,9 @@ def test_never_green_where_logs_differ(spark: SparkSession) -> None:
     faults = [three(n, MYSQL if n % 2 else MARIADB) for n in range(1, 7)]
     late, early, gap, own, stopped, purged = faults
     use_temporary_tables(sound[0][0])
+    for server in sound[0][1:]:
+        server.log.add(MariadbGtidEvent(2, 7, 0), server_id=sound[0][0].server_id)  # as MySQL, empty
+        server.log.statement("COMMIT", server_id=sound[0][0].server_id)
     for servers in (*sound, *faults):
         traffic(servers)
         settle(servers)
@@ -163,6 +166,8 @@ def emptied(servers: Sequence[Server], *, on_purpose: bool) -> None:
 
 def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
     changed, dated, back = three(1), three(2, MYSQL, gtids=False), three(3)
+    undated = three(0, "5.7.22-log", gtids=False)
+    in_flight(undated)
     in_flight(changed)
     in_flight(dated)
     rewound(back)
@@ -175,7 +180,9 @@ def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
     emptied(skipped, on_purpose=True)
     emptied(chain, on_purpose=True)
     every = [changed, dated, back, twice, pair, lost, filtered, skipped, chain]
-    findings = look(spark, [one for servers in every for one in servers])
+    findings = look(spark, [one for servers in (*every, undated) for one in servers])
+    assert of(findings, undated) == []
+    assert {row.origin for row in findings.undecidable} == {1}
     kinds = [[one.kind for one in of(findings, servers)] for servers in every]
     assert kinds == [
         ["loop"], ["loop"], ["applied twice"], ["duplicate server id"], ["duplicate server id"],
