@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pymysql
 
 from millrace.binlog import StreamState, decode_file
+from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.events import FormatDescriptionEvent, QueryCompressedEvent, QueryEvent
 from millrace.binlog.statement import classify
 from millrace.binlog.table import IndexDefinition, TableDefinition
@@ -197,15 +198,24 @@ def _compare(
 
 
 def _comparable(state: State) -> str:
-    """Describe a table, without prefixes of texts in keys: MariaDB shows one of 8 for a hash of all of it."""
+    """Describe a table, without prefixes that MariaDB does not show as they are.
+
+    It shows one of 8 for a hash of all of a text, and none for 4 bytes of a geometry.
+    """
     if not isinstance(state, TableDefinition):
         return brief(state)
     short = {one.name for one in state.columns if one.column_type.startswith(("char", "var", "bin"))}
+    places = {one.name for one in state.columns if one.column_type in GEOMETRY_TYPES}
+
+    def shown(name: str, prefix: int) -> int:
+        return 0 if name in places and prefix == 4 else prefix
 
     def whole(index: IndexDefinition) -> IndexDefinition:
-        return replace(index, parts=tuple((name, prefix * (name in short)) for name, prefix in index.parts))
+        parts = tuple((name, shown(name, prefix * (name in short | places))) for name, prefix in index.parts)
+        return replace(index, parts=parts)
 
-    return brief(replace(state, indexes=tuple(map(whole, state.indexes))))
+    columns = tuple(replace(one, key_prefix=shown(one.name, one.key_prefix)) for one in state.columns)
+    return brief(replace(state, columns=columns, indexes=tuple(map(whole, state.indexes))))
 
 
 def _settle(known: Tables, current: Executed, figures: Figures) -> None:
