@@ -282,6 +282,8 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
     table = _Table(TableDefinition(*key, (), options.engine, charset, options.collation), work.session)
     for spec in statement.columns:
         table.insert(spec, None)
+    for spec in statement.columns:
+        table.keys_of(spec)
     for index in statement.indexes:
         table.add_index(index)
     versioned = options.versioning or any(spec.versioned for spec in statement.columns)
@@ -456,13 +458,12 @@ class _Table:
         return column_definition(spec, default, self._session)
 
     def insert(self, spec: ColumnSpec, after: str | None) -> None:
-        """Add a column, and the keys that it declares."""
+        """Add a column, without the keys that it declares."""
         if self._find(spec.name) is not None:
             raise NotUnderstoodError(f"the table has a column {spec.name} according to its known definition")
         self._place(self._define(spec), after)
         if spec.name in self._taken:
             self._others.add(spec.name)
-        self._keys_of(spec)
 
     def _place(self, column: ColumnDefinition, after: str | None) -> None:
         if after is None:
@@ -470,7 +471,7 @@ class _Table:
         else:
             self._columns.insert(self._at(after) + 1 if after else 0, column)
 
-    def _keys_of(self, spec: ColumnSpec) -> None:
+    def keys_of(self, spec: ColumnSpec) -> None:
         if spec.primary:
             self._key = [(spec.name, 0)]
         unique = spec.unique or spec.type == "serial"
@@ -496,9 +497,9 @@ class _Table:
                 if each.if_not_exists and self._find(each.column.name) is not None:
                     continue
                 self.insert(each.column, each.after)
+                changed.add(id(each))
             elif isinstance(each, ddl.ChangeColumn) and each.after is not None and id(each) in changed:
                 self._place(self._columns.pop(self._at(each.column.name)), each.after)
-                self._keys_of(each.column)
             elif isinstance(each, ddl.SetHidden):
                 at = self._at(each.column)
                 self._columns[at] = replace(self._columns[at], hidden=each.hidden)
@@ -506,7 +507,7 @@ class _Table:
                 column = self._columns[found]
                 told = not ddl.is_bits(each.default) or column.column_type.startswith("bit")
                 self._columns[found] = replace(column, default=kept_default(each.default) if told else None)
-        self._alter_indexes(operations)
+        self._alter_indexes(operations, changed)
         if generated_key is not None:
             self._put_first(generated_key, operations)
 
@@ -519,8 +520,11 @@ class _Table:
                 return self._find(name) is not None
         return True
 
-    def _alter_indexes(self, operations: Sequence[ddl.Operation]) -> None:
+    def _alter_indexes(self, operations: Sequence[ddl.Operation], changed: set[int]) -> None:
+        """Add and rename indexes in the order of the statement; ``changed`` columns declare some."""
         for each in operations:
+            if isinstance(each, ddl.AddColumn | ddl.ChangeColumn) and id(each) in changed:
+                self.keys_of(each.column)
             if isinstance(each, ddl.AddIndex):
                 self.add_index(each.index)
             elif isinstance(each, ddl.RenameIndex):
@@ -646,9 +650,6 @@ class _Table:
 
         self._key = renamed(self._key)
         self._indexes = [replace(index, parts=tuple(renamed(index.parts))) for index in self._indexes]
-        for _, change in changes:
-            if isinstance(change, ddl.ChangeColumn) and change.after is None:
-                self._keys_of(change.column)
 
     def _check_converted_text(self, spec: ColumnSpec) -> None:
         unsized = spec.type in _UNSIZED and not spec.arguments
