@@ -165,3 +165,47 @@ def test_a_stream_that_is_killed_twice(spark: SparkSession, table: Table, tmp_pa
     read = spark.read.parquet(str(tmp_path / "table"))
     assert folded(read) == table.rows()
     assert read.count() == read.select("_sequence").distinct().count()
+
+
+def recipe(title: str, table: str) -> str:
+    """Return the code below a title of docs/spark.md, for another table of the lake."""
+    text = (PROJECT / "docs" / "spark.md").read_text().partition(f"### {title}\n")[2]
+    lines = text.partition("\n#")[0].partition("\n`orders`")[0].splitlines()
+    code = "\n".join(line[4:] for line in lines if line.startswith("    ") or not line)
+    return code.replace("lake.shop.orders", table)
+
+
+@pytest.mark.slow
+def test_the_recipes(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    register(spark)
+    spark.conf.set("spark.sql.catalog.mirrored", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set("spark.sql.catalog.mirrored.type", "hadoop")
+    spark.conf.set("spark.sql.catalog.mirrored.warehouse", str(tmp_path / "lake"))
+    spark.conf.set("spark.sql.catalog.mirrored.cache-enabled", "false")
+    orders = (
+        spark.readStream.format("millrace")
+        .option("source", table.source)
+        .option("kafka.bootstrap.servers", table.brokers)
+        .option("table", table.name)
+        .option("maxOffsetsPerTrigger", OFFSETS_AT_ONCE)
+        .load()
+    )
+    mirror = f"mirrored.{table.database}.t"
+    spark.sql(f"CREATE NAMESPACE mirrored.{table.database}")
+    schema = orders.drop("_unrepresentable", "_missing").schema
+    spark.createDataFrame([], schema).writeTo(mirror).create()
+    known = {"orders": orders, "checkpoint": str(tmp_path / "checkpoint")}
+    for _ in range(2):
+        exec(recipe("Mirror", mirror).replace(".start()", ".start().processAllAvailable()"), known)
+        for query in spark.streams.active:
+            query.stop()
+        rows = spark.table(mirror).select("id", "name", "d").orderBy("id").collect()
+        assert [tuple(row) for row in rows] == table.rows()
+        table.change(3)
+        wait_for(lambda: folded(table.read(spark, table=table.name)) == table.rows(), None, "the reader")
+    known = {"orders": table.read(spark, table=table.name)}
+    exec(recipe("History", mirror), known)
+    history = known["history"]
+    newest = history.where("_valid_to IS NULL").select("id", "name", "d").orderBy("id").collect()
+    assert [tuple(row) for row in newest] == table.rows()
+    assert history.count() == known["orders"].where("_op <> 'd'").count()
