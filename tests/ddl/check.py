@@ -200,21 +200,20 @@ def _compare(
 def _comparable(state: State) -> str:
     """Describe a table, without prefixes that MariaDB does not show as they are.
 
-    It shows one of 8 for a hash of all of a text, and none for 4 bytes of a geometry.
+    In unique keys it shows one of 8 for a hash of all of a text or geometry. In a primary key it shows none
+    for 4 bytes of a geometry.
     """
     if not isinstance(state, TableDefinition):
         return brief(state)
     short = {one.name for one in state.columns if one.column_type.startswith(("char", "var", "bin"))}
-    places = {one.name for one in state.columns if one.column_type in GEOMETRY_TYPES}
-
-    def shown(name: str, prefix: int) -> int:
-        return 0 if name in places and prefix == 4 else prefix
 
     def whole(index: IndexDefinition) -> IndexDefinition:
-        parts = tuple((name, shown(name, prefix * (name in short | places))) for name, prefix in index.parts)
-        return replace(index, parts=parts)
+        return replace(index, parts=tuple((name, prefix * (name in short)) for name, prefix in index.parts))
 
-    columns = tuple(replace(one, key_prefix=shown(one.name, one.key_prefix)) for one in state.columns)
+    columns = tuple(
+        replace(one, key_prefix=0) if one.column_type in GEOMETRY_TYPES and one.key_prefix == 4 else one
+        for one in state.columns
+    )
     return brief(replace(state, columns=columns, indexes=tuple(map(whole, state.indexes))))
 
 
