@@ -49,6 +49,7 @@ from spark_jobs.loops.logs import Logs, read_logs
 from spark_jobs.loops.ping_pong import TURNS, contests, shared_updates, states_of, turns, unlooked
 from spark_jobs.loops.presence import (
     EMPTIED,
+    FILTERED,
     OWN,
     RESTORED,
     SHARED_ID,
@@ -335,7 +336,7 @@ def _absences(absent: DataFrame) -> list[Absence]:
         sf.max("proven").alias("proven"),
     )
     # What lies between what arrived is said for certain; of the others one rule is enough.
-    surest, sure = sf.col("rule").isin(SHARED_ID, EMPTIED), sf.col("rule").isin(SKIPPED, OWN)
+    surest, sure = sf.col("rule").isin(SHARED_ID, EMPTIED, FILTERED), sf.col("rule").isin(SKIPPED, OWN)
     rank = sf.when(surest, 0).when(sure, 1).otherwise(2)
     best = Window.partitionBy("signature", "member").orderBy(rank, "rule")
     one = each.withColumn("place", sf.row_number().over(best)).where("place = 1")

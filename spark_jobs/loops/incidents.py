@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from spark_jobs.loops.laps import REPEATED, REUSED
 from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
-from spark_jobs.loops.presence import EMPTIED, NEVER, OWN, RESTORED, SKIPPED, Stream
+from spark_jobs.loops.presence import EMPTIED, FILTERED, NEVER, OWN, RESTORED, SKIPPED, Stream
 from spark_jobs.loops.topology import Topology
 
 LOOP: Final = "loop"
@@ -339,7 +339,7 @@ def _lost_line(facts: Facts, one: Absence) -> str:
     there = _and(facts.sources(one.references))
     return (
         f"{one.transactions:,} transactions of server {one.origin} are in the log of {there}, "
-        f"{'with less or nothing in them' if one.rule == EMPTIED else 'not'} in that of "
+        f"{'with less or nothing in them' if one.rule in {EMPTIED, FILTERED} else 'not'} in that of "
         f"{facts.source(one.stream)}"
     )
 
@@ -685,14 +685,14 @@ def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | N
 def _missing(facts: Facts) -> Iterator[Incident]:
     by_origin: dict[tuple[str, str, int], list[Absence]] = {}
     for one in facts.absences:
-        if one.rule in {RESTORED, EMPTIED, *_NOT_ARRIVED} and not _is_of_shared_id(facts, one):
+        if one.rule in {RESTORED, EMPTIED, FILTERED, *_NOT_ARRIVED} and not _is_of_shared_id(facts, one):
             by_origin.setdefault((one.rule, _place(facts, one), one.origin), []).append(one)
     filtered: dict[str, list[Absence]] = {}
     missing: dict[tuple[str, str], list[list[Absence]]] = {}
     for (rule, place, origin), lost in sorted(by_origin.items()):
         if rule == RESTORED:
             yield from _restored(facts, origin, lost)
-        elif _is_filtered(facts, place, rule, lost):
+        elif rule == FILTERED or (rule in _NOT_ARRIVED and _is_filtered(facts, place, lost)):
             filtered.setdefault(place, []).extend(lost)
         else:
             missing.setdefault((rule, place), []).append(lost)
@@ -706,14 +706,11 @@ def _missing(facts: Facts) -> Iterator[Incident]:
                 yield _lacking(facts, place, lost, filtered=False)
 
 
-def _is_filtered(facts: Facts, place: str, rule: str, lost: Sequence[Absence]) -> bool:
-    """Tell whether all that got lost somewhere changes tables of which nothing is there.
-
-    Of what is there under its GTID, with less or nothing in it, some of these tables are enough.
-    """
+def _is_filtered(facts: Facts, place: str, lost: Sequence[Absence]) -> bool:
+    """Tell whether all that got lost somewhere changes tables of which nothing is there."""
     there = {t for one in facts.streams if one.source == place for t in facts.tables.get(one.number, ())}
     tables = {table for one in lost for table in one.tables}
-    return bool(tables - there) if rule == EMPTIED else bool(tables) and not tables & there
+    return bool(tables) and not tables & there
 
 
 def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> Incident:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,7 +201,7 @@ class _Transaction:
     maps: dict[int, bytes] = field(default_factory=dict)
     """Definitions of tables by table id."""
     images: blake2b | None = None
-    layout: blake2b | None = None
+    layout: int | None = None
     part: tuple[Any, ...] = ()
     inserts: bool = True
     ended: bool = False
@@ -228,11 +228,11 @@ class _Transaction:
 
     def note_images(self, part: tuple[Any, ...], images: bytes) -> None:
         """Take in the bytes of rows; ``part`` is all that says how to read them."""
-        if self.images is None or self.layout is None:
-            self.images, self.layout = blake2b(digest_size=8), blake2b(digest_size=8)
+        if self.images is None:
+            self.images = blake2b(digest_size=8)
         if part != self.part:
             self.part = part
-            self.layout.update(repr(part).encode("utf-8", "surrogateescape"))
+            self.layout = ((self.layout or 0) * 31 + _layout(part)) % DIGESTS
             self.images.update(b"|")
         self.images.update(images)
         self.changes += 1
@@ -268,9 +268,14 @@ class _Transaction:
             self._form,
             self.original_commit_us, self.immediate_commit_us, tables[:_MOST_TABLES],
             self.changes or None, (self.digest + _number(self.images)) % DIGESTS if self.changes else None,
-            None if self.layout is None else _number(self.layout), self.inserts, self.creates,
+            self.layout, self.inserts, self.creates,
             sorted(self.temporary)[:_MOST_TABLES] if only_temporary else None,
         )  # fmt: skip
+
+
+@lru_cache(1024)
+def _layout(part: tuple[Any, ...]) -> int:
+    return digest(*part)
 
 
 def _number(hashed: blake2b | None) -> int:

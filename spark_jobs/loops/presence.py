@@ -17,7 +17,8 @@ of a log that has it:
   from before and after it have arrived since its log began;
 - ``shared id``: of an id that two servers have;
 - ``emptied``: the member has it under its GTID without the changes that another log has, or without those of
-  some tables: a filter left them out, or an empty transaction was executed in its place.
+  some tables: an empty transaction was executed in its place;
+- ``left out``: the same, of tables of which the member has no change at all: a filter leaves them out.
 
 What a member lacks without such a claim was not compared, and :func:`uncompared` says where it lies: before
 its log begins, after what it has, or between.
@@ -42,7 +43,7 @@ from millrace.binlog.gtid_set import GtidSet, MariadbGtid
 from millrace.binlog.types import EventType
 
 SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
-EMPTIED: Final = "emptied"
+EMPTIED, FILTERED = "emptied", "left out"
 BEFORE, AFTER, BETWEEN, ONE_LOG = "before", "after", "between", "one log"
 """Why something was not compared."""
 _ORDER: Final = (BETWEEN, AFTER, BEFORE)
@@ -510,9 +511,17 @@ def _emptied(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
     less = sf.exists("seen", lambda place: place.empty | (place.width < sf.col("width")))
     each = some.where(less).withColumn("m", sf.explode("seen"))
     lacking = each.where(lacks(sf.col("m"), owned)).withColumn("p", sf.explode("seen"))
+    placed = some.select("tables", "width", sf.explode("seen").alias("m"))
+    logged = placed.where(sf.col("m.rows") & (sf.col("m.width") == sf.col("width"))).select(
+        sf.col("m.stream").alias("of"), sf.explode("tables").alias("table")
+    )
+    there = logged.groupBy("of").agg(sf.collect_set("table").alias("there"))
+    lacking = lacking.join(sf.broadcast(there), sf.col("m.stream") == sf.col("of"), "left")
+    unknown = sf.size(sf.array_except("tables", sf.coalesce("there", sf.array().cast("array<string>")))) > 0
     return lacking.where(sf.col("p.rows") & (sf.col("p.width") == sf.col("width"))).select(
         *present.columns, "p", sf.col("m.stream").alias("gone"), sf.col("m.stream").alias("member"),
-        sf.col("p.stream").alias("reference"), sf.lit(EMPTIED).alias("rule"), sf.lit(0).alias("had"),
+        sf.col("p.stream").alias("reference"),
+        sf.when(unknown, FILTERED).otherwise(EMPTIED).alias("rule"), sf.lit(0).alias("had"),
         sf.lit(_EVERYWHERE[0]).cast("bigint").alias("low"),
         sf.lit(_EVERYWHERE[1]).cast("bigint").alias("high"),
     )  # fmt: skip

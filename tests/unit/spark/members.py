@@ -165,7 +165,8 @@ class Server:
         if change.statement:
             log.statement(change.text, thread_id=change.thread_id, **more)
         else:
-            row = (change.number, change.text.encode())
+            row: Any = (change.number, change.text.encode())
+            row = (0, *row) if change.table == "wide" else row
             images = {"insert": (None, row), "delete": (row, None)}[change.operation]
             log.table_map(change.table, 100 + self.server_id, **more)
             log.rows(change.table, change.operation, [images], table_id=100 + self.server_id, **more)

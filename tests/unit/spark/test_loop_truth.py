@@ -147,11 +147,14 @@ def restored_early(tens: int) -> Sequence[Server]:
     return fresh, b, c
 
 
-def emptied(servers: Sequence[Server], *, on_purpose: bool) -> None:
+def emptied(servers: Sequence[Server], *, on_purpose: bool, filters: bool = False) -> None:
     """A filter, or an empty transaction that was executed in place of one, on a chain or a ring."""
     a, b, _ = servers
     if not on_purpose:
         b.leaves_out = ["keyed"]
+    if filters:
+        b.leaves_out = ["wide"]
+        a.write(1099, "left out", table="wide")
     write_all(servers, 1100, 6)
     for n in range(3):
         change = a.write(1106, f"for some {n}", table="keyed")
@@ -177,7 +180,7 @@ def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
     chain = three(9, MYSQL)
     chain[0].upstream = []
     emptied(filtered, on_purpose=False)
-    emptied(skipped, on_purpose=True)
+    emptied(skipped, on_purpose=True, filters=True)
     emptied(chain, on_purpose=True)
     every = [changed, dated, back, twice, pair, lost, filtered, skipped, chain]
     findings = look(spark, [one for servers in (*every, undated) for one in servers])
@@ -186,7 +189,8 @@ def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
     kinds = [[one.kind for one in of(findings, servers)] for servers in every]
     assert kinds == [
         ["loop"], ["loop"], ["applied twice"], ["duplicate server id"], ["duplicate server id"],
-        ["restored member"], ["filtered"], ["skipped on purpose"], ["skipped on purpose"],
+        ["restored member"], ["filtered"], ["skipped on purpose", "filtered"],
+        ["skipped on purpose"],
     ]  # fmt: skip
     assert verdict(findings)[0] == "incidents"
     by_name = {servers[0].name: of(findings, servers)[0] for servers in every}
