@@ -265,10 +265,12 @@ def topic_ids(admin: AdminClient, names: Sequence[str], timeout_s: float = _TIME
     """Return Kafka's ids of topics, by name; those that do not exist are left out."""
     ids: dict[str, str] = {}
     with translated("looking up the ids of topics"):
-        for name, found in look_up(admin, names, timeout_s).items():
-            if not isinstance(found, KafkaException):
-                ids[name] = str(found.topic_id)
-            elif found.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        described = look_up(admin, names, timeout_s)
+    for name, found in described.items():
+        if not isinstance(found, KafkaException):
+            ids[name] = str(found.topic_id)
+        elif found.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            with translated(f"looking up the topic {name}"):
                 raise found
     return ids
 

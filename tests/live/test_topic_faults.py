@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -26,7 +27,7 @@ from confluent_kafka.admin import AclOperation, NewPartitions
 
 from millrace.avro.service_state import RowMapperState
 from millrace.contract import GAP, HEADER_MARKER
-from millrace.kafka.client import connect
+from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.schema_topic import SchemaTopic
 from millrace.kafka.state import held_range, last_record, read_state
@@ -193,8 +194,7 @@ class FaultWorld(RowsWorld):
             end = held_range(self.settings, topic).stop if fault == "emptied" else last.offset if last else 0
             if compacted:
                 self.administrator.alter(topic, "cleanup.policy", "delete")
-            (future,) = admin.delete_records([TopicPartition(topic, 0, end)]).values()
-            future.result(30)
+            wait_for(partial(delete_records, admin, topic, end))
             if compacted:
                 self.administrator.alter(topic, "cleanup.policy", "compact")
         elif fault in ("deleted", "made again"):
@@ -242,14 +242,22 @@ class FaultWorld(RowsWorld):
         return wait_for(look, None, lambda: f"{kind}: a word or row {number}: {self.log('run')}", 90)
 
 
+def delete_records(admin: AdminClient, topic: str, end: int) -> bool:
+    """Delete the records before an offset; False until the log has a policy that allows it."""
+    (future,) = admin.delete_records([TopicPartition(topic, 0, end)]).values()
+    return future.exception(30) is None
+
+
 def ready(process: ServiceProcess) -> str:
     """What /readyz says; nothing where all is well."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/readyz", timeout=10):
             return ""
     except urllib.error.HTTPError as error:
-        return error.read().decode()
-    except OSError as error:
+        with suppress(HTTPException):  # it ends
+            return error.read().decode()
+        return ""
+    except (OSError, HTTPException) as error:
         return str(error)
 
 
