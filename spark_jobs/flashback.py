@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 import click
@@ -79,6 +79,7 @@ _UNDO_SCHEMA: Final = (
 ``lost`` are the columns whose values cannot return, since a statement dropped them, as JSON.
 """
 _CHANGED_AGAIN: Final = "the row was changed again by %s, which is not undone"
+_OTHER_SPELLING: Final = "whether --key means this row is not computed here: name it as the row has it"
 _TOLD: Final = 100
 _BYTES: Final = {
     *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
@@ -102,6 +103,11 @@ class Bound:
     def __str__(self) -> str:
         where = "before the first transaction of the log" if self.last is None else f"after {self.last}"
         return f"{self.option} {self.text} is {where}"
+
+    @property
+    def lines(self) -> list[str]:
+        """What it is, and the doubt."""
+        return [str(self)] if self.doubt is None else [str(self), self.doubt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +311,11 @@ def _line(
         known = era >= 0 and envelope[image] is not None
         found = undoing.key(undoing.values(envelope, image, era)) if known else None
         key = None if found is None else json.dumps(found, default=plain_value, ensure_ascii=False)
-        if chosen.keys:
-            wanted = wanted and found is not None and any(_is(found, each) for each in chosen.keys)
-        if wanted:
+        if chosen.keys and wanted:
+            same = {found is not None and table.is_row(found, each) for each in chosen.keys}
+            wanted = same != {False}
+            reason = _OTHER_SPELLING if wanted and True not in same else None
+        if wanted and reason is None:
             lost = undoing.lost(envelope, era) if era >= 0 else []
             statement = undoing.statement(envelope, era)
     except Unreturnable as unreturnable:
@@ -331,10 +339,6 @@ def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
 
 def _as_option(key: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in key.items())
-
-
-def _is(key: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return {name: plain_value(value) for name, value in key.items()} == wanted
 
 
 # -- on the driver ------------------------------------------------------------------------------------
@@ -661,7 +665,10 @@ class Outcome:
                 f"no selected change of {table} has the key {_as_option(key)}"
                 for table in tables
                 for key in chosen.keys
-                if not any(row.table == str(table) and _is(json.loads(row.key), key) for row in known)
+                if not any(
+                    row.table == str(table) and table.is_row(json.loads(row.key), key) is not False
+                    for row in known
+                )
             ]
 
     @property
@@ -680,6 +687,8 @@ class Outcome:
         system.create_dir(place.rpartition("/")[0], recursive=True)
         with system.open_output_stream(place) as out:
             out.write(_HEAD % comment_text(f"as of {self.until}"))
+            for line in (line for bound in self.bounds for line in bound.lines):
+                out.write(b"-- %b\n" % comment_text(line))
             current = None
             if self.undone is not None:
                 order = [sf.desc(name) for name in PLACE]
@@ -724,22 +733,20 @@ def shortfall(job: Job, outcome: Outcome) -> str | None:
     """Say that not all that was asked for is undone; None where it is."""
     if outcome.nothing:
         return f"nothing is selected: {'; '.join(outcome.unmatched) or 'no change meets all conditions'}"
+    problems = [bound.doubt for bound in outcome.bounds if bound.doubt is not None]
     if outcome.not_undone or outcome.lost or outcome.notes or outcome.unmatched or job.faults.number:
         how_much = "not all" if outcome.transactions else "none"
-        return f"{how_much} of it can be undone: the report lists what cannot"
-    return None
+        problems.append(f"{how_much} of it can be undone: the report lists what cannot")
+    return "; ".join(problems) or None
 
 
 def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     """Build the page."""
-    facts = [f"made as of {outcome.until}", *map(str, outcome.bounds)]
+    facts = [f"made as of {outcome.until}", *(line for bound in outcome.bounds for line in bound.lines)]
     page = Report(f"Flashback of {job.sources[0]}", facts)
-    doubts = [bound.doubt for bound in outcome.bounds if bound.doubt is not None]
     counts = {name: sum(row[name] for row in outcome.counts) for name in ("inserts", "updates", "deletes")}
     if (problem := shortfall(job, outcome)) is not None:
         page.verdict(f"{problem[0].upper()}{problem[1:]}.", "doubt")
-    elif doubts:
-        page.verdict("All selected changes can be undone, but times are out of order: see below.", "doubt")
     else:
         page.verdict("All selected changes can be undone.", "good")
     page.tiles(
@@ -752,7 +759,7 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
         ]
     )
     page.text("The statements are in flashback.sql." if written else "A dry run: no SQL is written.")
-    for note in (*doubts, *outcome.unmatched, *outcome.notes):
+    for note in (*outcome.unmatched, *outcome.notes):
         page.text(note)
     page.section("Tables")
     headings = ["table", "rows deleted", "rows reverted", "rows restored", "not undone"]
@@ -778,7 +785,28 @@ def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
     return page
 
 
-@job_command("flashback", tables=True)
+def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None]:
+    """Read a set of GTIDs of MySQL, or else GTIDs of MariaDB, each of which names one transaction."""
+    with suppress(BinlogError):
+        return GtidSet.parse(text), None
+    try:
+        return None, frozenset(str(MariadbGtid.parse(part)) for part in text.split(","))
+    except BinlogError:
+        problem = f"--gtids is {text!r}: expected a set as of gtid_executed, or GTIDs as 0-1-100,0-1-101"
+        raise SettingsError([problem]) from None
+
+
+@job_command(
+    "flashback",
+    tables=True,
+    checks={
+        "tables": lambda table: parse_tables([table]),
+        "gtids": parse_transactions,
+        "after": partial(parse_moment, "--after"),
+        "until": partial(parse_moment, "--until"),
+        "keys": parse_key,
+    },
+)
 @click.option(
     "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. [default: all]"
 )
@@ -835,8 +863,8 @@ def choose(  # noqa: PLR0917 - the options of the command
     (one,) = job.inputs
     options = zip(("--after", "--until"), between, strict=True)
     bounds = [_bound(job, spark, one, option, text) for option, text in options if text is not None]
-    for bound in bounds:
-        job.steps.say(str(bound))
+    for line in (line for bound in bounds for line in bound.lines):
+        job.steps.say(line)
     places = {bound.option: bound.last.place.order() for bound in bounds if bound.last is not None}
     if between[1] is not None and "--until" not in places:
         raise UserError(f"nothing was committed by {between[1]}, according to {one.source}", ExitCode.DATA)
@@ -855,17 +883,6 @@ def _bound(job: Job, spark: SparkSession, one: Input, option: str, text: str) ->
     consequence = "not undone" if option == "--after" else "undone"
     doubt = out_of_order(units(job, spark, one), option, wanted, last, consequence)
     return Bound(option, text, last, doubt)
-
-
-def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None]:
-    """Read a set of GTIDs of MySQL, or else GTIDs of MariaDB, each of which names one transaction."""
-    with suppress(BinlogError):
-        return GtidSet.parse(text), None
-    try:
-        return None, frozenset(str(MariadbGtid.parse(part)) for part in text.split(","))
-    except BinlogError:
-        problem = f"--gtids is {text!r}: expected a set as of gtid_executed, or GTIDs as 0-1-100,0-1-101"
-        raise SettingsError([problem]) from None
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from millrace.contract import unescape_name
-from millrace.runtime.errors import SettingsError
+from millrace.runtime.errors import SettingsError, UserError
+from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
@@ -43,11 +44,16 @@ from spark_jobs.common.tables import (
 
 _HISTORY_SCHEMA: Final = (
     "epoch int, number bigint, pos bigint, sub_index bigint, row int, file string, transaction string, "
-    "time_ms bigint, op string, thread bigint, server_id bigint, before string, after string, changed string"
+    "time_ms bigint, op string, thread bigint, server_id bigint, before string, after string, "
+    "changed string, uncertain string"
 )
-"""A change: ``before`` and ``after`` are JSON, ``changed`` the columns that differ."""
+"""A change: ``before`` and ``after`` are JSON, ``changed`` the columns that differ.
+
+``uncertain`` are, as JSON, the values of which it is not certain that they are those asked for.
+"""
 
 _SHOWN: Final = 500
+_NAMED: Final = 3
 _FOUND_SCHEMA: Final = f"{_HISTORY_SCHEMA}, {FAULT_SCHEMA}"
 _NO_CHANGE: Final = (None,) * len(_HISTORY_SCHEMA.split(", "))
 
@@ -96,10 +102,9 @@ def _finder(
         names = arrow_schema(CHANGE_SCHEMA).names
         columns, added = [column for column in table.columns if column.name in wanted], table.added
         folder = Folder(columns, lambda column: added[column.name], table.eras)
-        texts = [wanted[column.name] for column in columns]
 
-        def is_of_row(envelope: Mapping[str, Any], era: int) -> bool:
-            """Tell whether an image has the values, as far as these are told."""
+        def found_in(envelope: Mapping[str, Any], era: int) -> Iterator[tuple[bool | None, dict[str, Any]]]:
+            """Yield whether an image has the values, as far as these are told, and what it has."""
             row: Values | None = None
             for image in ("before", "after"):
                 if envelope[image] is None:
@@ -108,19 +113,26 @@ def _finder(
                 # What a minimal image lacks is in the one before it.
                 pairs = zip(row, before or row, strict=True)
                 row = tuple(other if _is_unknown(value) else value for value, other in pairs)
-                known = [pair for pair in zip(row, texts, strict=True) if not _is_unknown(pair[0])]
-                if known and all(_has_text(value, text) for value, text in known):
-                    return True
-            return False
+                known = {
+                    column.name: value.was if isinstance(value, Untold) else value
+                    for column, value in zip(columns, row, strict=True)
+                    if not _is_unknown(value)
+                }
+                yield table.is_row(known, wanted), known
 
         def line(*values: Any) -> Line | None:
             change = dict(zip(names, values, strict=True))
             if change["fault"] is not None:
                 return faulty(*values, change["fault"])
             envelope, era = records.read(change["value"]), max(change["era"], -len(table.eras.earlier))
-            if change["op"] != "t" and not is_of_row(envelope, era):
-                return None
-            return *_line(change, envelope), *NO_FAULT
+            uncertain = None
+            if change["op"] != "t":
+                found = list(found_in(envelope, era))
+                if all(is_row is not True for is_row, _ in found):
+                    uncertain = next((_json(known) for is_row, known in found if is_row is None), None)
+                    if uncertain is None:
+                        return None
+            return *_line(change, envelope), uncertain, *NO_FAULT
 
         def faulty(*values: Any) -> Line:
             change = dict(zip(names, values[:-1], strict=True))
@@ -134,12 +146,6 @@ def _finder(
 
 def _is_unknown(value: Any) -> bool:
     return isinstance(value, Untold) and value.was is None
-
-
-def _has_text(value: Any, text: str) -> bool:
-    """Tell whether a value is written so; one of which only its form is known, or what it was, by that."""
-    known = value.was if isinstance(value, Untold) else value
-    return known is not None and plain_value(known) == text
 
 
 def _line(change: Mapping[str, Any], envelope: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -176,6 +182,8 @@ def _json(values: Mapping[str, Any] | None) -> str | None:
 def summary(found: History, key: Mapping[str, str]) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
     changes = found.changes
+    rows = [] if changes is None else changes.select("uncertain").distinct().orderBy("uncertain").collect()
+    uncertain = [row.uncertain for row in rows if row.uncertain is not None]
     counts = [] if changes is None else changes.groupBy("op").agg(sf.count("*").alias("n")).collect()
     return {
         "table": str(found.table),
@@ -183,7 +191,20 @@ def summary(found: History, key: Mapping[str, str]) -> dict[str, Any]:
         "changes": {_OPERATIONS.get(row.op, row.op): row.n for row in sorted(counts)},
         "statements": [{"place": place, "statement": text} for place, text in found.statements],
         "missing": found.missing,
+        "uncertain_keys": uncertain[:_SHOWN],
+        "not_compared": found.table.compares(key) if uncertain or not counts else None,
     }
+
+
+def shortfall(told: Mapping[str, Any]) -> str | None:
+    """Say that it is not certain which row was asked for; None where it is."""
+    if told["not_compared"] is None and not told["uncertain_keys"]:
+        return None
+    doubt = "whether the server takes other values for the same is not computed here"
+    columns = told["not_compared"] or ", ".join(told["key"])
+    spelled = ", ".join(told["uncertain_keys"][:_NAMED])
+    named = f": it may be {spelled}" if spelled else ""
+    return f"{doubt}, for {columns}{named}; give --key as the row has it"
 
 
 def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Report:
@@ -191,7 +212,9 @@ def report(job: Job, told: Mapping[str, Any], changes: DataFrame | None) -> Repo
     shown = ", ".join(f"{name}={value}" for name, value in told["key"].items())
     page = Report(f"History of {told['table']}, {shown}", [f"source {job.sources[0]}"])
     number = sum(told["changes"].values())
+    problem = shortfall(told)
     lacks = "; others may be missing: see below" * bool(told["missing"])
+    lacks += f"; {problem}" if problem else ""
     mood = "good" if number and not lacks else "doubt"
     page.verdict(f"{count(number)} changes of {shown} are in the topics{lacks}.", mood)
     page.tiles([("changes", number), *told["changes"].items()])
@@ -225,7 +248,9 @@ def _shown(row: Row) -> list[Any]:
     return [when, _OPERATIONS.get(row.op, row.op), row.changed, transaction, *numbers, *images]
 
 
-@job_command("row_history", tables=True)
+@job_command(
+    "row_history", tables=True, checks={"table": lambda table: parse_tables([table]), "key": parse_key}
+)
 @click.option("--table", required=True, help="Table, DATABASE.TABLE, by its current name.")
 @click.option("--key", required=True, help="The row, by values of columns, such as id=5 or a=1,b='x, y'.")
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
@@ -234,6 +259,8 @@ def main(job: Job, spark: SparkSession, table: str, key: str) -> None:
     found = row_history(job, spark, names, wanted)
     told = summary(found, wanted)
     job.finish(told, report(job, told, found.changes))
+    if (problem := shortfall(told)) is not None:
+        job.shortfall = UserError(problem, ExitCode.DATA)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from decimal import Decimal
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
@@ -457,7 +458,11 @@ def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
     return page
 
 
-@job_command("table_state", tables=True)
+@job_command(
+    "table_state",
+    tables=True,
+    checks={"tables": lambda table: parse_tables([table]), "at": partial(parse_moment, "--at")},
+)
 @click.option(
     "--table", "tables", multiple=True, required=True, help="Table, DATABASE.TABLE; may be repeated."
 )

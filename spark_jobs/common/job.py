@@ -91,6 +91,7 @@ _KAFKA_LOST: Final = re.compile(
 """What Spark's Kafka source says in the end where brokers do not answer, in the midst of a stack trace."""
 
 
+_DISK_FULL: Final = re.compile(r"[^\n]*(?:No space left on device|Disk quota exceeded)[^\n]*")
 _KUBERNETES: Final = re.compile(
     r"KubernetesClientException: [^\n]*?Message: (?P<refused>(?:(?!\.? Received status)[^\n])*)"
     r"|KubernetesClientException: (?:[^\n]*\n(?!Caused by))*[^\n]*\nCaused by: [\w.$]+: (?P<cause>[^\n]*)"
@@ -321,6 +322,7 @@ def job_command(
     tables: bool = False,
     appends: bool = False,
     settings_class: type[RawJobSettings] | None = None,
+    checks: Mapping[str, Callable[[str], object]] | None = None,
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a job; its function is called with the job, the session and its own options.
 
@@ -328,6 +330,7 @@ def job_command(
     too; with ``tables`` the whole row topics of tables of one source, and its input is the topic of their
     transactions. One that ``appends`` to an archive reads what follows it, and is called with its folder.
     ``settings_class`` is what it needs to know, if that is not what others need that read the same topics.
+    ``checks`` read values of its own options, and raise SettingsError, before Spark is started.
     """
     unbounded = tables or appends
     kind: Topic = "raw" if raw else "transactions" if tables else "events"
@@ -388,6 +391,11 @@ def job_command(
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
+                for option, check in (checks or {}).items():
+                    given = own[option]
+                    for value in given if isinstance(given, tuple) else (given,):
+                        if value is not None:
+                            check(value)
                 settings = _settings(
                     sources, bootstrap_servers, registry_url, kind=settings_class or _SETTINGS[kind]
                 )
@@ -640,7 +648,8 @@ def errors_in_words(name: str) -> Iterator[None]:
         if interrupts.came or isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         text = str(error)
-        if (words := _kafka_words(name, text) or _kubernetes_words(name, text)) is not None:
+        words = _disk_words(name, text) or _kafka_words(name, text) or _kubernetes_words(name, text)
+        if words is not None:
             line, code = words
             _say(line)
             raise SystemExit(int(code)) from None
@@ -691,6 +700,18 @@ def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
         advice = "Begin later with --from, or raise the topic's retention"
         return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA
     return None
+
+
+def _disk_words(name: str, text: str) -> tuple[str, ExitCode] | None:
+    """Explain that there was no room for what a job writes, if an error reports that."""
+    if (full := _DISK_FULL.search(text)) is None:
+        return None
+    told = " ".join(full[0].split())[:300]
+    advice = "Free some in the output folder and in SPARK_LOCAL_DIRS (/tmp), or set them to another disk"
+    return (
+        f"a disk was full while {name} ran ({told}); the previous results remain. {advice}",
+        ExitCode.OUTPUT,
+    )
 
 
 def _kubernetes_words(name: str, text: str) -> tuple[str, ExitCode] | None:

@@ -7,7 +7,7 @@ what exists per transaction or per row.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import Any, Final, cast
@@ -28,12 +28,14 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import MISSING, Server, Unknown
 from millrace.ddl import statements as ddl
+from millrace.ddl.columns import charset_of
 from millrace.kafka.state import last_records
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.selection import Selection
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify import tables as verified
+from millrace.verify.collations import is_certain, same_value
 from millrace.verify.conversions import Untold
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.missing import DeadLettersByTable
@@ -465,6 +467,7 @@ class Log:
             each for each in state.columns if not (each.hidden and each.generated) and each.name not in hidden
         ]
         eras = self.history.of_table(database, name, [each.name for each in shown_columns])
+        shown_columns = [self._with_collation(each, state) for each in shown_columns]
         columns = [self._column(each, eras) for each in shown_columns]
         return Table(database, name, state, shown_columns, columns, eras, hidden)
 
@@ -484,6 +487,18 @@ class Log:
                 if statement.named(old) == here:
                     here = statement.named(new)
         return here
+
+    def _with_collation(self, column: ColumnDefinition, table: TableDefinition) -> ColumnDefinition:
+        """Add the collation of the table or the database to a column that a statement defined without one."""
+        if column.collation is not None or column.charset is None:
+            return column
+        database = self.catalog.find(table.database, "", self.until)
+        of_database = None if database is None else database.definition
+        for each in (table, of_database):
+            collation = each.collation if isinstance(each, TableDefinition) else None
+            if collation is not None and charset_of(collation) in (None, column.charset):
+                return replace(column, collation=collation)
+        return column
 
     def _column(self, definition: ColumnDefinition, eras: TableHistory) -> "KnownColumn":
         sql = SqlType.parse(definition.column_type)
@@ -544,6 +559,24 @@ class Table:
     def added(self) -> dict[str, Any]:
         """What rows that were there when a column was added have in it, by its name."""
         return {each.column.name: each.added for each in self.known}
+
+    def is_row(self, values: Mapping[str, Any], key: Mapping[str, str]) -> bool | None:
+        """Return whether values are those of ``--key`` as columns compare; None where that is not certain."""
+        found = {
+            same_value(column, values[column.name], key[column.name], plain_value(values[column.name]))
+            for column in self.definitions
+            if column.name in values and column.name in key
+        }
+        return False if False in found or not found else None if None in found else True
+
+    def compares(self, key: Mapping[str, str]) -> str | None:
+        """Say for which columns of ``--key`` it is not certain what is equal; None if for none."""
+        doubtful = [
+            f"{column.name} ({column.collation or 'its collation is not known'})"
+            for column in self.definitions
+            if column.name in key and column.charset and not is_certain(column.collation, key[column.name])
+        ]
+        return ", ".join(doubtful) or None
 
     def check_key(self, key: Mapping[str, str]) -> None:
         """Raise SettingsError where ``--key`` does not name exactly the columns of the primary key."""

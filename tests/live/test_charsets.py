@@ -1,7 +1,7 @@
 """The tables of character sets and collations against running servers, code by code."""
 
 import runpy
-from itertools import islice
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from millrace.binlog.columns.charsets import charset, charset_of_collation
 from millrace.binlog.errors import UnsupportedError
 from millrace.local import MariaDB, MySQL
+from millrace.verify import collations
 
 TOOLS = Path(__file__).parents[2] / "tools"
 GENERATOR = runpy.run_path(str(TOOLS / "generate_charsets.py"))
@@ -111,3 +112,41 @@ def test_every_collation_is_known(database: MySQL | MariaDB) -> None:
 def test_other_collations_are_not_made_up(number: int) -> None:
     with pytest.raises(UnsupportedError):
         charset_of_collation(number)
+
+
+TEXTS = (
+    *("", "a", "A", "ä", "Ä", "a\u0308", "aa", "å", "æ", "ae", "s", "ss", "ß", "i", "I", "\u0131", "İ", "y"),
+    *("ü", "u", "v", "w", "ch", "cH", "key12", "KEY12", "key12 ", "key 12", "key-12", "key\x0112", "o", "ø"),
+    *("ñ", "n", "Zoë", "zoe", "é", "e", "😀", "😁", "\uff41", "日", "本", "d", "đ", "l", "ł", "ij", "ĳ", "_"),
+    *("`", "dz", "DZ", "l·", "z", "ž"),
+)
+"""What collations tell apart, or do not."""
+
+
+def test_texts_are_equal_as_the_server_says(database: MySQL | MariaDB) -> None:
+    """Of each collation; where it is not certain, nothing is said."""
+    with database.connect(charset="utf8mb4") as connection, connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT COLLATION_NAME, CHARACTER_SET_NAME FROM information_schema.COLLATIONS ORDER BY 1"
+        )
+        told, wrong = 0, {}
+        for collation, charset_name in cursor.fetchall():
+            if collation == "binary":
+                continue
+            named = charset_name or "utf8mb4"
+            cursor.execute(f"SELECT {', '.join(f'CONVERT(%s USING {named})' for _ in TEXTS)}", TEXTS)
+            kept = [one for one, again in zip(TEXTS, cursor.fetchone(), strict=True) if again == one]
+            pairs = list(combinations(kept, 2))
+            compared = f"CONVERT(%s USING {named}) COLLATE {collation} = CONVERT(%s USING {named})"
+            cursor.execute(f"SELECT {', '.join([compared] * len(pairs))}", tuple(chain.from_iterable(pairs)))
+            found = {
+                pair: (said, bool(equal))
+                for pair, equal in zip(pairs, cursor.fetchone(), strict=True)
+                if (said := collations.equal(collation, *pair)) is not None
+                and (said or any(collations.is_certain(collation, one) for one in pair))
+            }
+            wrong |= {(collation, *pair): both for pair, both in found.items() if both[0] != both[1]}
+            told += sum(said for said, _ in found.values())
+        assert not wrong
+        assert told > 1000
+        assert collations.equal("utf8mb4_0900_ai_ci", "key12", "KEY12")

@@ -36,7 +36,6 @@ from spark_jobs.flashback import (
     Unreturnable,
     _commits,
     _faulty,
-    _is,
     _line,
     _settled,
     _tables,
@@ -239,8 +238,9 @@ def test_what_is_chosen() -> None:
     ):
         with pytest.raises(SettingsError, match=f"^{problem}$"):
             table.check_key(parse_key(key))
-    assert _is({"a": 1, "b": b"\xff"}, parse_key("a=1,b=0xFF"))
-    assert not _is({"a": 1}, parse_key("a=2"))
+    pair = a_table(column("a", "int", key_position=0), column("b", "varbinary(9)", key_position=1))
+    assert pair.is_row({"a": 1, "b": b"\xff"}, parse_key("a=1,b=0xFF"))
+    assert pair.is_row({"a": 1, "b": b"\xff"}, parse_key("a=2,b=0xFF")) is False
     with pytest.raises(SettingsError, match="--key is '5': expected COLUMN=VALUE"):
         parse_key("5")
 
@@ -414,10 +414,8 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
     outcome.read(undone(spark, {}), [KEYED], Chosen())
     assert verdict_on(outcome) == ("All selected changes can be undone.", "good")
     outcome.bounds = [replace(bound, doubt=doubt)]
-    assert verdict_on(outcome) == (
-        "All selected changes can be undone, but times are out of order: see below.",
-        "doubt",
-    )
+    assert verdict_on(outcome) == (f"{doubt[0].upper()}{doubt[1:]}.", "doubt")
+    assert outcome.bounds[0].lines == [str(bound), doubt]
     assert summary(outcome)["bounds"][0]["last"] == str(last)
 
 

@@ -173,6 +173,11 @@ def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None
             "records were deleted while analytics read them ([KAFKA_DATA_LOSS.COULD",
             ExitCode.DATA,
         ),
+        (
+            "Job aborted.\n\tat org\nCaused by: java.io.IOException: No space left on device\n\tat java",
+            "a disk was full while analytics ran (Caused by: java.io.IOException: No space",
+            ExitCode.OUTPUT,
+        ),
     ],
 )
 def test_what_becomes_of_kafka_is_told(
@@ -189,6 +194,24 @@ def test_what_becomes_of_kafka_is_told(
 def test_what_is_no_bound(text: str) -> None:
     with pytest.raises(ValueError):
         parse_bound(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["table_state", "--table", "shop.t", "--at", "tomorrow"],
+        ["table_state", "--table", "t"],
+        ["row_history", "--table", "shop.t", "--key", "5"],
+        ["flashback", "--after", "tomorrow"],
+        ["flashback", "--gtids", "x"],
+    ],
+)
+def test_options_are_read_before_anything_is_asked(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.common.job._topics", lambda _: pytest.fail("Kafka was asked"))
+    done = CliRunner().invoke(main, ["job", *options, "--source", "shop"])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (ExitCode.SETTINGS, 1), done.stderr
 
 
 def test_the_ends_of_a_topic() -> None:
