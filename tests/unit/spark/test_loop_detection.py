@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.laps import with_clocks
-from spark_jobs.loops.presence import AFTER, BEFORE, Period, Stream
+from spark_jobs.loops.presence import BEFORE, Period, Stream
 from spark_jobs.loops.report import Findings, _doubts, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.logs import lines_of, records_of
@@ -84,20 +84,6 @@ def that_changed_their_ids() -> Sequence[Server]:
         server.take_id(server_id, time)
     traffic(servers, 1142)
     settle(servers)
-    return servers
-
-
-def that_begin_later_or_end_earlier() -> Sequence[Server]:
-    servers = three(tens="1")
-    north, east, _ = servers
-    traffic(servers)
-    settle(servers)
-    for second in range(1110, 1114):  # south stands still, and east's log is read from here on
-        north.write(second, f"north {second}")
-        east.write(second, f"east {second}")
-        north.pull()
-        east.pull()
-    east.log.records = east.log.records[:1] + east.log.records[40:]
     return servers
 
 
@@ -393,32 +379,6 @@ def test_never_green_on_nothing(
     prepare(servers)
     findings = look(spark, servers)
     assert (verdict(findings)[0], verdict(findings)[2]) == (word, "doubt")
-
-
-def test_never_green_on_what_was_not_compared(spark: SparkSession) -> None:
-    """An id that is not known; replication that has stopped, or a log that was not read to its end."""
-    nameless = three()
-    stopped = ring(Server("left", 14), Server("right", 15))
-    ends = ring(Server("new", 21), Server("old", 22))
-    for servers in (nameless, stopped, ends):
-        traffic(servers)
-        settle(servers)
-    nameless[0].log.records = nameless[0].log.records[1:]
-    for second in range(1200, 1600, 100):
-        for server in (*stopped, ends[0]):
-            server.write(second, f"{server.name} {second}")
-    findings = look(spark, [*nameless, *stopped, *ends, *that_begin_later_or_end_earlier()])
-    assert findings.incidents == []
-    assert verdict(findings)[0] == "not compared"
-    unknown, newer = [text for _, text in _doubts(findings)]
-    assert "the server id of north is not known" in unknown
-    assert {(one.member, one.why, one.transactions) for one in findings.uncompared} >= {
-        ("left", AFTER, 4), ("right", AFTER, 4), ("old", AFTER, 4)
-    }  # fmt: skip
-    assert {(one.member, one.why) for one in findings.uncompared} >= {("east1", BEFORE), ("south1", AFTER)}
-    stopped_then = "replication to it has stopped since, or lags; its log goes on without them"
-    assert newer.count(stopped_then) == 3
-    assert newer.count("its log was read only to 1970-01-01 00:18:25 UTC") == 2
 
 
 def overwrite(

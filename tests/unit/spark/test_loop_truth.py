@@ -3,14 +3,16 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
+import pytest
 from pyspark.sql import SparkSession
 
 from millrace.binlog.events import MariadbGtidEvent, XidEvent
 from millrace.binlog.types import HeaderFlag
 from spark_jobs.loops.incidents import Incident
 from spark_jobs.loops.presence import AFTER, BEFORE
-from spark_jobs.loops.report import Findings, verdict
+from spark_jobs.loops.report import Findings, _doubts, verdict
 from tests.spark_session import SPARK
 from tests.unit.spark.members import Server, look, ring, settle, traffic
 
@@ -39,6 +41,10 @@ def test_never_green_where_logs_differ(spark: SparkSession) -> None:
     sound = [three(10), three(11, MYSQL), three(12, MYSQL, gtids=False)]
     faults = [three(n, MYSQL if n % 2 else MARIADB) for n in range(1, 7)]
     late, early, gap, own, stopped, purged = faults
+    nameless = three(13)
+    traffic(nameless)
+    settle(nameless)
+    nameless[0].log.records = nameless[0].log.records[1:]
     use_temporary_tables(sound[0][0])
     for server in sound[0][1:]:
         server.log.add(MariadbGtidEvent(2, 7, 0), server_id=sound[0][0].server_id)  # as MySQL, empty
@@ -56,12 +62,14 @@ def test_never_green_where_logs_differ(spark: SparkSession) -> None:
         stopped[2].pull()
         stopped[0].pull()
     purged[2].log.records = purged[2].log.records[:1] + purged[2].log.records[23:]
-    findings = look(spark, [one for servers in (*sound, *faults) for one in servers])
+    findings = look(spark, [one for servers in (*sound, *faults, nameless) for one in servers])
+    assert findings.incidents == []
     assert [named(findings, servers) for servers in sound] == [[], [], []]
     told = [set(named(findings, servers)) for servers in faults]
     assert told == [{BEFORE}, {AFTER}, {"gap"}, {AFTER}, {AFTER}, {BEFORE}]
     assert verdict(findings)[::2] == ("not compared", "doubt")
-    text = verdict(findings)[1]
+    unknown, text = [text for _, text in _doubts(findings)]
+    assert "the server id of a13 is not known" in unknown
     for part in ("gap at bin.000001", "was read only from", "was read only to", "has stopped since, or lags"):
         assert part in text
 
@@ -214,3 +222,44 @@ def test_each_fault_is_its_own_incident(spark: SparkSession) -> None:
 def of(findings: Findings, servers: Sequence[Server]) -> list[Incident]:
     names = {server.name for server in servers}
     return [one for one in findings.incidents if names & set(one.members)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_random_topologies(spark: SparkSession, seed: int) -> None:
+    """Of topologies with faults at random, each with one is told of, and each without one is not."""
+    random = Random(seed)
+    every, faulty = [], []
+    for tens in range(1, 11):
+        version = random.choice([MARIADB, MYSQL])
+        servers = three(tens, version, gtids=version == MARIADB or random.random() < 0.7)
+        seconds = random.randint(3, 8)
+        traffic(servers, 1100, seconds)
+        settle(servers)
+        victim = random.choice(servers)
+        fault = random.choice(["none", "none", "skip", "begins", "ends", "gap", "alone", "again"])
+        if fault == "skip":
+            source = victim.upstream[0]
+            source.write(1110, "skipped")
+            victim.taken[source.name] += 1
+        elif fault == "alone":
+            victim.write(1111, "alone")
+            for other in servers:
+                if victim in other.upstream:
+                    other.taken[victim.name] += 1
+        elif fault == "again":
+            victim._append(next(one for one in victim.entries if one.origin != victim.server_id), 1)
+        traffic(servers, 1112, 3)
+        settle(servers)
+        records = victim.log.records
+        if fault == "begins":
+            victim.log.records = records[:1] + records[random.randint(8, len(records) // 2) :]
+        elif fault == "ends":
+            victim.log.records = records[: -random.randint(6, len(records) // 2)]
+        elif fault == "gap":
+            victim.log.gap()
+        every.append(servers)
+        faulty.append(fault != "none")
+    findings = look(spark, [one for servers in every for one in servers])
+    assert [bool(named(findings, servers)) for servers in every] == faulty
+    assert (verdict(findings)[0] == "healthy") is not any(faulty)
