@@ -315,7 +315,7 @@ class ChangesView(DecodedView):
         for name, before, after in sides:
             columns[name] = _either(deleted, before, after)
         columns["_missing"] = _either(deleted, rows.column("before_missing"), rows.column("after_missing"))
-        return _batch(columns, self._layout, len(rows))
+        return _batch(columns, self._layout, len(rows), fail=self._fail)
 
 
 def _thunk(column: pa.Array) -> Callable[[], pa.Array]:
@@ -423,12 +423,19 @@ def row_type(schema: Mapping[str, Any]) -> pa.Schema:
 # -- batches of the schema that is wanted -----------------------------------------------------------------
 
 
-def _batch(columns: Mapping[str, Callable[[], pa.Array]], layout: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Make a batch of the columns that a layout has; null where there is none of a name."""
+def _batch(
+    columns: Mapping[str, Callable[[], pa.Array]], layout: pa.Schema, rows: int, *, fail: bool = True
+) -> pa.RecordBatch:
+    """Make a batch of the columns that a layout has; null where there is none of a name.
+
+    A value that does not fit raises :class:`LogDataError`, or is null unless it is to ``fail``.
+    """
     if not len(layout):
         return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
     arrays = [
-        conform(columns[field.name](), field.type) if field.name in columns else pa.nulls(rows, field.type)
+        conform(columns[field.name](), field.type, fail=fail)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
         for field in layout
     ]
     return pa.RecordBatch.from_arrays(arrays, layout.names)
@@ -440,20 +447,20 @@ def batch_of(rows: pa.RecordBatch, layout: pa.Schema) -> pa.RecordBatch:
     return _batch(columns, layout, len(rows))
 
 
-def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def conform(array: pa.Array, wanted: pa.DataType, *, fail: bool = True) -> pa.Array:
     """Return a column as the type that is wanted: fewer fields of records, texts without a dictionary.
 
-    Raises :class:`LogDataError` where a value has no place in it.
+    A value that does not fit raises :class:`LogDataError`, or is null unless it is to ``fail``.
     """
     kind = array.type
     if kind == wanted:
         return array
     if pa.types.is_dictionary(kind):
-        return conform(array.dictionary_decode(), wanted)
+        return conform(array.dictionary_decode(), wanted, fail=fail)
     if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
         fields = {field.name: index for index, field in enumerate(kind)}
         parts = [
-            conform(array.field(fields[field.name]), field.type)
+            conform(array.field(fields[field.name]), field.type, fail=fail)
             if field.name in fields
             else pa.nulls(len(array), field.type)
             for field in wanted
@@ -461,12 +468,28 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=mask)
     if pa.types.is_list(kind) and pa.types.is_list(wanted):
-        values = conform(array.values, wanted.value_type)
+        values = conform(array.values, wanted.value_type, fail=fail)
         mask = array.is_null() if array.null_count else None
         if array.null_count == len(array):
             return pa.nulls(len(array), wanted)
         return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=mask)
+    return _cast(array, wanted, fail=fail)
+
+
+def _cast(array: pa.Array, wanted: pa.DataType, *, fail: bool) -> pa.Array:
     try:
         return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise LogDataError(f"a value of type {kind} does not fit into {wanted}: {error}") from error
+        if not fail:
+            return pa.concat_arrays([_fitting(array.slice(at, 1), wanted) for at in range(len(array))])
+        raise LogDataError(
+            f"a value of an older definition does not fit the newest: {error} "
+            '(option("mode", "PERMISSIVE") reads it as null)'
+        ) from error
+
+
+def _fitting(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+    try:
+        return value.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(1, wanted)

@@ -6,6 +6,7 @@ import random
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,8 +20,18 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import EqualTo, Filter, In, Not
 from pyspark.sql.types import StructType
 
-from millrace.binlog.events import GtidLogEvent, QueryEvent, RotateEvent, WriteRowsEvent, XaPrepareLogEvent
+from millrace.binlog.columns import Column, ColumnType
+from millrace.binlog.columns.column import LengthMetadata, NoMetadata
+from millrace.binlog.events import (
+    GtidLogEvent,
+    QueryEvent,
+    RotateEvent,
+    TableMapEvent,
+    WriteRowsEvent,
+    XaPrepareLogEvent,
+)
 from millrace.binlog.file import decode_file
+from millrace.binlog.row_images import RowImages
 from millrace.contract import log_number
 from millrace.runtime.errors import UserError
 from millrace.spark import register, topic
@@ -285,6 +296,45 @@ def test_columns_have_the_names_that_are_given(tmp_path: Path) -> None:
     assert row_of(row["after"]) == {"id": 1, "name": "x"}
     (typed,) = read(path, definitions=str(script), table="shop.t")
     assert (typed["id"], typed["name"]) == (1, "x")
+
+
+def test_rows_of_an_older_definition_have_the_columns_of_the_newest(tmp_path: Path) -> None:
+    """One column was text and is a number, one is new: a value that does not fit is told, or is null."""
+    text = Column(0, ColumnType.VARCHAR, LengthMetadata(80), charset="utf8mb4")
+    number = Column(0, ColumnType.LONG, NoMetadata())
+    made = MadeLog()
+
+    def add(columns: tuple[Column, ...], *values: Any) -> None:
+        made.add(GtidLogEvent(0, bytes(16), made.position, 2, 0, 1, 1, None, 100, 80030))
+        made.query("BEGIN")
+        types = bytes(column.type for column in columns)
+        metadata = b"".join((80).to_bytes(2, "little") for column in columns if column.type == text.type)
+        bits = bytes(((1 << len(columns)) - 1,))
+        made.add(TableMapEvent(7, 1, "shop", "t", types, metadata, bits))
+        images = RowImages(columns, None, bits).encode([(None, values)])
+        made.add(WriteRowsEvent(7, 1, b"", len(columns), b"", bits, images))
+        made.query("COMMIT")
+
+    script = tmp_path / "tables.sql"
+    script.write_text("USE shop; CREATE TABLE t (a VARCHAR(20) CHARACTER SET utf8mb4);")
+    add((text,), "12")
+    path = write(tmp_path / "bin.000001", made)
+    assert [row["a"] for row in read(path, table="shop.t", definitions=str(script))] == ["12"]
+    made.query("ALTER TABLE shop.t MODIFY a INT, ADD b INT")
+    add((number, replace(number, ordinal=1)), 13, 1)
+    write(path, made)
+    options = {"table": "shop.t", "definitions": str(script)}
+    found = [(row["a"], row["b"]) for row in read(path, **options)]
+    assert found == [(12, None), (13, 1)]
+    made.query("ALTER TABLE shop.t MODIFY a VARCHAR(20) CHARACTER SET utf8mb4, DROP b")
+    add((text,), "many")
+    made.query("ALTER TABLE shop.t MODIFY a INT")
+    add((number,), 14)
+    write(path, made)
+    with pytest.raises(LogDataError, match="'many'"):
+        read(path, **options)
+    found = [row["a"] for row in read(path, mode="PERMISSIVE", **options)]
+    assert found == [12, 13, None, 14]
 
 
 @pytest.mark.parametrize("name", LOGS)
