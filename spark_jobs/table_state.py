@@ -422,9 +422,9 @@ def summary(until: Reached, states: Sequence[State]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def report(job: Job, until: Reached, states: Sequence[State]) -> Report:
-    """Build the page."""
-    page = Report(f"State of tables of {job.sources[0]}", [f"as of {until}"])
+def report(job: Job, until: Reached, states: Sequence[State], asked: str = "latest") -> Report:
+    """Build the page; ``asked`` is the moment as it was given."""
+    page = Report(f"State of tables of {job.sources[0]}", [f"--at {asked}", f"as of {until}"])
     doubtful = [one for one in states if one.doubts or one.untold or one.unknown_rows or one.faults]
     if doubtful:
         named = ", ".join(one.table for one in doubtful[:3]) + " …" * (len(doubtful) > 3)
@@ -478,7 +478,7 @@ def main(job: Job, spark: SparkSession, tables: tuple[str, ...], at: str) -> Non
     """Write the rows that tables had at a moment, as Parquet."""
     until, states = table_state(job, spark, parse_tables(tables), parse_moment("--at", at))
     job.steps.say(f"as of {until}")
-    job.finish(summary(until, states), report(job, until, states))
+    job.finish(summary(until, states) | {"at": at}, report(job, until, states, at))
 
 
 if __name__ == "__main__":

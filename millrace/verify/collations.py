@@ -15,7 +15,8 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
 
 _COMPUTED: Final = re.compile(
-    r"(?:[a-z0-9]+_)?(general|unicode|unicode_520|0900|uca1400)_(?:nopad_)?(?:(ai|as)_)?(ci|cs)"
+    r"(?:(?:utf8(?:mb[34])?|ucs2|utf16|utf32)_)?"
+    r"(general|unicode|unicode_520|0900|uca1400)_(?:nopad_)?(?:(ai|as)_)?(ci|cs)"
     r"|latin1_(swedish)_(?:nopad_)?(ci)"
 )
 _NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", "float", "double"}
@@ -60,11 +61,15 @@ def equal(collation: str | None, one: str, other: str) -> bool | None:
     if one == other:
         return True
     if name.endswith("_bin"):
-        return False
+        # The one of MariaDB ignores trailing spaces.
+        return None if "0900" in name and one.rstrip(" ") == other.rstrip(" ") else False
     plain = [_plain(name, text) for text in (one, other)]
     if None not in plain:
         return plain[0] == plain[1]
-    return None if _skeleton(one) == _skeleton(other) else False
+    skeletons = [_skeleton(text) for text in (one, other)]
+    if name.startswith("latin1_swedish"):
+        skeletons = [skeleton.replace("y", "u") for skeleton in skeletons]  # ü is y
+    return None if skeletons[0] == skeletons[1] else False
 
 
 def is_certain(collation: str | None, text: str) -> bool:
@@ -96,4 +101,4 @@ def _skeleton(text: str) -> str:
         for each in unicodedata.normalize("NFKD", folded)
         if unicodedata.category(each) not in _IGNORED
     )
-    return kept.replace("ss", "s")
+    return kept.replace("ss", "s").replace("l\u00b7", "l")

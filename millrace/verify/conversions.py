@@ -1,11 +1,12 @@
 """What ALTER TABLE makes of a value whose column gets another type, as far as that is certain.
 
 Values are in the common form of :mod:`millrace.verify.tables`. What depends on the session that ran the
-statement (its time zone, its sql_mode) or on rounding is not told: nothing is guessed.
+statement (its time zone, its sql_mode) is not told: nothing is guessed. A DECIMAL is rounded half away from
+zero, as both servers do.
 """
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final
 
 from millrace.binlog.columns.sql_types import SqlType
@@ -24,6 +25,8 @@ _BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integ
 _CHARACTERS: Final = {"tinytext": 63, "text": 16_383, "mediumtext": 4_194_303, "longtext": 1_073_741_823}
 """How many fit, whatever the character set."""
 _BYTES: Final = {"tinyblob": 255, "blob": 65_535, "mediumblob": 16_777_215, "longblob": 4_294_967_295}
+_DIGITS: Final = 100
+"""More than a DECIMAL has, with those of a BIGINT before it is converted."""
 _LARGEST_OF_THREE_BYTES: Final = "\uffff"
 _LARGEST: Final = "\U0010ffff"
 
@@ -80,7 +83,9 @@ def _of_decimal(new: SqlType, value: Decimal) -> Decimal | None:
     precision, scale = (*new.arguments, 0)[:2] if new.arguments else (10, 0)
     if "unsigned" in new.attributes and value < 0:
         return None
-    return value if value == round(value, scale) and abs(value) < 10 ** (precision - scale) else None
+    with localcontext(prec=_DIGITS):
+        rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+        return rounded if abs(rounded) < 10 ** (precision - scale) else None
 
 
 def _of_text(new: SqlType, after: ColumnDefinition, value: str, charset: str | None = None) -> str | None:

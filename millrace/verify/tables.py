@@ -856,6 +856,8 @@ def _literal(column: Column, definition: ColumnDefinition, text: str) -> Any:
     certain = False
     if kind in _NUMBERS:
         value, certain = int(text), True
+        if kind == "year" and len(text) <= 2:  # '0' is 2000, and 0 is 0000
+            value, certain = value + (2000 if value < 70 else 1900), value > 0
     elif kind == "decimal":
         value = Decimal(text)
         certain = value == round(value, (*sql.arguments, 0, 0)[1])
@@ -864,7 +866,9 @@ def _literal(column: Column, definition: ColumnDefinition, text: str) -> Any:
         if kind == "float":
             (value,) = struct.unpack("<f", struct.pack("<f", value))
     elif definition.members is not None:
-        certain = set(text.split(",") if kind == "set" and text else [text]) <= set(definition.members)
+        parts = text.split(",") if kind == "set" and text else [text] * (kind == "enum")
+        certain = set(parts) <= set(definition.members)
+        value = ",".join(member for member in definition.members if member in parts)
     elif definition.charset is not None:
         value, certain = text.rstrip(" ") if kind == "char" else text, True
     elif kind == "varbinary":

@@ -148,5 +148,5 @@ def test_texts_are_equal_as_the_server_says(database: MySQL | MariaDB) -> None:
             wrong |= {(collation, *pair): both for pair, both in found.items() if both[0] != both[1]}
             told += sum(said for said, _ in found.values())
         assert not wrong
-        assert told > 1000
+        assert told > 500
         assert collations.equal("utf8mb4_0900_ai_ci", "key12", "KEY12")
