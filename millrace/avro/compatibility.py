@@ -6,6 +6,7 @@ keys, which begin with the id of a schema.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -20,9 +21,11 @@ _PROMOTIONS: Final = {
 }
 """By the Avro specification, those that keep the value or round it."""
 
+_ENUM: Final = "io.debezium.data.Enum"
+_SET: Final = "io.debezium.data.EnumSet"
 _SAYS_NO_MORE: Final = {
-    "io.debezium.data.Enum": "string",
-    "io.debezium.data.EnumSet": "string",
+    _ENUM: "string",
+    _SET: "string",
     "io.debezium.data.Json": "string",
     "io.debezium.time.Year": "int",
 }
@@ -179,4 +182,31 @@ def _is_written_alike(first: Any, now: Any) -> bool:
 def _keeps_values(last: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether the server has left values as they were: not filled up, nor rounded to fewer digits."""
     size, digits = last.get(SIZE), last.get(DIGITS, 0)
-    return size in (None, now.get(SIZE, size)) and digits <= now.get(DIGITS, digits)
+    return (
+        size in (None, now.get(SIZE, size))
+        and digits <= now.get(DIGITS, digits)
+        and _keeps_members(last["type"], now["type"])
+    )
+
+
+def _keeps_members(last: Any, now: Any) -> bool:
+    """Return whether the values of a list, or text that becomes one, are the same text in it.
+
+    Servers write a SET in the order of its members, and find a member whatever its case.
+    """
+    if isinstance(last, list) and isinstance(now, list):
+        return all(map(_keeps_members, last, now))
+    name, members = _list_of(now)
+    if members is None:
+        return True
+    was, earlier = _list_of(last)
+    kept = [member for member in members if member in (earlier or ())]
+    return earlier is not None and (kept == earlier if was == name == _SET else set(kept) == set(earlier))
+
+
+def _list_of(avro: Any) -> tuple[str | None, list[str] | None]:
+    """Return the name of a list's type and its members; None for other types."""
+    name = avro.get("connect.name") if isinstance(avro, dict) else None
+    if name not in (_ENUM, _SET):
+        return None, None
+    return name, re.split(r"(?<!\\),", avro.get("connect.parameters", {}).get("allowed", ""))

@@ -63,6 +63,7 @@ SAME_KEY = [
     ("ENUM('1','2','3')", "MODIFY {0} VARCHAR(9)"),
     ("DATETIME(3)", "MODIFY {0} DATETIME(6)"),
     ("YEAR", "MODIFY {0} INT"),
+    ("SET('1','2','3')", "MODIFY {0} SET('1','x','2','3')"),
     ("INT", "ADD COLUMN more INT FIRST, ADD UNIQUE (v)"),
 ]
 """Changes after which each row has the key that it had."""
@@ -75,6 +76,9 @@ OTHER = [
     ("k INT PRIMARY KEY, c DECIMAL(38,2)", "'1.25'", "MODIFY c DECIMAL(40,2)"),
     ("k INT, c INT, PRIMARY KEY (k, c)", "1", "DROP PRIMARY KEY, ADD PRIMARY KEY (k)"),
     ("k INT PRIMARY KEY, c INT", "1", "DROP PRIMARY KEY"),
+    ("k INT, c SET('a','b') PRIMARY KEY", "'a,b'", "MODIFY c SET('b','a')"),
+    ("k INT, c VARCHAR(9) PRIMARY KEY", "'b,a'", "MODIFY c SET('a','b')"),
+    ("k INT, c ENUM('a','b') PRIMARY KEY", "'a'", "MODIFY c ENUM('A','b')"),
     ("k INT, c BINARY(3) PRIMARY KEY", "'a'", "MODIFY c BINARY(5)"),
 ]
 """Changes that registries take, after which consumers would read other values, or rows have other keys."""
