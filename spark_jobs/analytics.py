@@ -144,15 +144,25 @@ def whole_transactions(found: DataFrame) -> DataFrame:
     return found.where("not part").drop("part").unionByName(parts)
 
 
-def with_durations(transactions: DataFrame) -> DataFrame:
+def with_durations(transactions: DataFrame, dates: tuple[int, int]) -> DataFrame:
     """Add ``seconds``: from the first statement to the commit at the origin, as far as the log goes.
 
-    Where a session sets its ``TIMESTAMP``, the times of its events say nothing about that of its commit.
+    None where a session has set its ``TIMESTAMP``: the commit is far from the times of its events, or these
+    are not between ``dates``, those of almost all events.
     """
     committed, ended = sf.col("original_commit_us") / 1e6, sf.col("ended").cast("double")
-    committed = sf.when(sf.abs(committed - ended) < _OWN_CLOCK_S, committed).otherwise(ended)
-    lasted = sf.greatest(committed - sf.col("started"), sf.lit(0.0))
-    return transactions.withColumn("seconds", sf.when(sf.col("started").isNotNull(), lasted))
+    first, end = dates
+    is_own = sf.coalesce(sf.abs(committed - ended) < _OWN_CLOCK_S, sf.lit(True))
+    is_own &= (sf.col("started") >= first) & (ended < end)
+    lasted = sf.greatest(sf.coalesce(committed, ended) - sf.col("started"), sf.lit(0.0))
+    return transactions.withColumn("seconds", sf.when(is_own, lasted))
+
+
+def usual_dates(counts: DataFrame) -> tuple[int, int]:
+    """Return the first second of almost all events, and the one after the last."""
+    hours = counts.where("second > 0").groupBy((sf.col("second") - sf.col("second") % _HOUR).alias("hour"))
+    low, high = usual_span({row.hour: row.events for row in hours.agg(_sum("events")).collect()}, _HOUR)
+    return low, high + _HOUR
 
 
 def top(frame: DataFrame, number: int, *by: str) -> DataFrame:
@@ -243,7 +253,8 @@ def analyse(job: Job, spark: SparkSession, number: int) -> Results:
     counted = count_pieces(job)
     counts = counted.frame(spark, "counts")
     with job.step("results written"):
-        whole = with_durations(whole_transactions(counted.frame(spark, "transactions")))
+        dates = usual_dates(counts)
+        whole = with_durations(whole_transactions(counted.frame(spark, "transactions")), dates)
         every = _written(job, spark, "transactions", whole)
         job.write("events_per_minute", events_per_minute(counts))
         written = {
@@ -263,7 +274,7 @@ def analyse(job: Job, spark: SparkSession, number: int) -> Results:
         if paths := counted.paths("deadletter"):
             job.write("deadletter", spark.read.parquet(*paths))
     with job.step("report made"):
-        results = _results(counted, {**frames, "counts": counts, "transactions": every}, number)
+        results = _results(counted, {**frames, "counts": counts, "transactions": every}, number, dates)
     job.remove("parts")
     return results
 
@@ -274,14 +285,12 @@ def _written(job: Job, spark: SparkSession, name: str, frame: DataFrame) -> Data
     return spark.read.schema(frame.schema).parquet(f"{job.folder}/{name}")
 
 
-def _results(counted: Counted, frames: Mapping[str, DataFrame], number: int) -> Results:
+def _results(
+    counted: Counted, frames: Mapping[str, DataFrame], number: int, dates: tuple[int, int]
+) -> Results:
     counts, every = frames["counts"], frames["transactions"]
-    hours = counts.where("second > 0").groupBy((sf.col("second") - sf.col("second") % _HOUR).alias("hour"))
-    by_hour = {row.hour: row.events for row in hours.agg(_sum("events")).collect()}
-    low, high = usual_span(by_hour, _HOUR)
-    inside = counts.where(
-        (sf.col("second") >= low) & (sf.col("second") < high + _HOUR) & (sf.col("second") > 0)
-    )
+    first, end = dates
+    inside = counts.where((sf.col("second") >= first) & (sf.col("second") < end) & (sf.col("second") > 0))
     total = counts.agg(
         _sum("events"), _sum("stored"),
         sf.min(sf.when(sf.col("second") > 0, sf.col("second"))).alias("first_time"),

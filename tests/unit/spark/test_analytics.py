@@ -131,10 +131,14 @@ def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) ->
         transaction(3, started=100, ended=100, original_commit_us=99_000_000),
         transaction(4, started=100, ended=107),
         transaction(5, started=100, ended=102, original_commit_us=1_700_000_000_000_000),  # SET TIMESTAMP
+        transaction(6, started=10, ended=107),  # set before its end only
+        transaction(7, started=100, ended=500),
     ]
-    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"]))
-    assert [row.seconds for row in found.orderBy("first_offset").collect()] == [1.5, None, 0.0, 7.0, 2.0]
-    assert [row.seconds for row in longest(found, 9).collect()] == [7.0, 2.0, 1.5]
+    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"]), (100, 200))
+    assert [row.seconds for row in found.orderBy("first_offset").collect()] == [
+        1.5, None, 0.0, 7.0, None, None, None,
+    ]  # fmt: skip
+    assert [row.seconds for row in longest(found, 9).collect()] == [7.0, 1.5]
 
 
 def test_the_top_breaks_ties_by_the_log(spark: SparkSession) -> None:
