@@ -191,7 +191,7 @@ def held_offsets(
 
 
 def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offset of the first record that each partition still holds; raises KafkaException.
+    """Return the offset of the first record that each partition still holds; raises BrokerError.
 
     A consumer's own look at the low watermark may give 0 for a moment, whatever was deleted.
     """
@@ -201,7 +201,7 @@ def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -
 def latest_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each partition; raises KafkaException."""
+    """Return the offset after the last record of each partition; raises BrokerError."""
     return _list_offsets(admin, partitions, _LATEST, isolation)
 
 
@@ -230,12 +230,18 @@ def _list_offsets(
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
-        try:
-            return {partition: _answered(future) for partition, future in futures.items()}
-        except KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_S)
+        found: dict[TopicPartition, int] = {}
+        for partition, future in futures.items():
+            try:
+                found[partition] = _answered(future)
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                    with translated(f"looking up offsets of {partition.topic}"):
+                        raise
+                time.sleep(_RETRY_S)
+                break
+        else:
+            return found
 
 
 def _answered(future: "Future[ListOffsetsResultInfo]") -> int:
