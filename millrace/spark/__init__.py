@@ -6,6 +6,8 @@ register(spark)
 spark.read.format("millrace").load("/var/lib/mysql/mysql-bin.*")
 """
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,9 +19,16 @@ __all__ = ["register"]
 def register(spark: "SparkSession") -> None:
     """Make the format ``millrace`` known to a session, classic or Connect.
 
-    It pushes filters down, for which Spark has a switch that is off by default.
+    It pushes filters down, for which Spark has a switch that is off by default. In a classic session whose
+    workers are on this machine they run this Python, unless PYSPARK_PYTHON names another.
     """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - without it this package can be imported
+
     from millrace.spark.source import MillraceDataSource  # noqa: PLC0415 - jobs need no data source
 
+    if isinstance(spark, SparkSession) and "PYSPARK_PYTHON" not in os.environ:
+        context = spark.sparkContext
+        if (context.master or "").startswith("local"):
+            context.pythonExec = sys.executable
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(MillraceDataSource)
