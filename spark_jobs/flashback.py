@@ -25,8 +25,9 @@ from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid
+from millrace.binlog.names import quoted_name
 from millrace.binlog.table import ColumnDefinition
-from millrace.binlog_command.row_printer import comment_text, quoted_name, sql_string
+from millrace.binlog_command.row_printer import comment_text, sql_string
 from millrace.contract import escape_name
 from millrace.ddl import MISSING
 from millrace.ddl import statements as ddl
@@ -168,15 +169,11 @@ def literal(column: ColumnDefinition, value: Any, *, mariadb: bool) -> str:
 
 def equals(column: ColumnDefinition, value: Any, *, mariadb: bool, exactly: bool) -> str:
     """Write a condition on a column, NULL-safe; texts ``exactly`` to the byte, whatever the collation."""
-    name, text = _quoted(column.name), literal(column, value, mariadb=mariadb)
+    name, text = quoted_name(column.name), literal(column, value, mariadb=mariadb)
     if exactly and column.charset is not None and value is not None:
         data = str(value).encode("utf-8", "surrogateescape").hex()
         return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> {f'0x{data}' if data else repr('')}"
     return f"{name} <=> {text}"
-
-
-def _quoted(*names: str) -> str:
-    return b".".join(map(quoted_name, names)).decode("utf-8", "surrogateescape")
 
 
 class Undoing:
@@ -184,7 +181,7 @@ class Undoing:
 
     def __init__(self, table: Table, *, mariadb: bool) -> None:
         self._table = table
-        self._name = _quoted(table.database, table.name)
+        self._name = quoted_name(table.database, table.name)
         self._mariadb = mariadb
         self._folder = Folder(table.columns, lambda column: table.added[column.name], table.eras)
         self._key = [name for name in table.definition.key if name not in table.hidden]
@@ -229,7 +226,7 @@ class Undoing:
             row = self._row(envelope, "before", era)
             added = {name for name, value in row.items() if name not in before and isinstance(value, Untold)}
             columns = [column for column in self._columns if column.name not in added]
-            names = ", ".join(_quoted(column.name) for column in columns)
+            names = ", ".join(quoted_name(column.name) for column in columns)
             values = ", ".join(self._stored(column, row[column.name]) for column in columns)
             return f"INSERT INTO {self._name} ({names}) VALUES ({values})"  # noqa: S608 - quoted
         if before is None or after is None:
@@ -252,7 +249,7 @@ class Undoing:
                 continue
             moves = SqlType.parse(column.column_type).name in _MOVING and not isinstance(before[name], Untold)
             if before[name] != after[name] or moves:
-                steps.append(f"{_quoted(name)} = {self._stored(column, before[name])}")
+                steps.append(f"{quoted_name(name)} = {self._stored(column, before[name])}")
         if not steps:
             raise Unreturnable("it changed none of the columns that the table has now")
         where = self._where(after)

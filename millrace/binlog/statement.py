@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from millrace.binlog.fields import decode_text, encode_text
+from millrace.binlog.names import unquoted_name
 
 __all__ = ["TRANSACTION_CONTROL", "Statement", "StatementKind", "TableName", "classify", "xid_text"]
 
@@ -160,7 +161,7 @@ class _Tokens:
         text = match.group()
         self.advance()
         if match.lastgroup == "quoted":
-            return text[1:-1].replace("``", "`")
+            return unquoted_name(text)
         if match.lastgroup == "string":
             return text[1:-1].replace(text[0] * 2, text[0])
         return text

@@ -21,7 +21,7 @@ from millrace.binlog.fields import encode_text
 from millrace.binlog.header import EventHeader
 from millrace.binlog_command.load_files import LoadFiles
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_printer import quoted_name
+from millrace.binlog_command.row_printer import sql_name
 from millrace.binlog_command.statement_text import StatementText
 from millrace.binlog_command.text_page import TextPage, Writers
 
@@ -33,7 +33,7 @@ def _load_data(event: LoadDataEvent, infile: bytes, string: Callable[[bytes], by
         parts.append(b"REPLACE ")
     elif event.opt_flags & LoadFlag.IGNORE_FLAG:
         parts.append(b"IGNORE ")
-    parts.append(b"INTO TABLE " + quoted_name(event.table))
+    parts.append(b"INTO TABLE " + sql_name(event.table))
     empty = getattr(event, "empty_flags", 0)
     enclosed = (
         b" OPTIONALLY ENCLOSED BY " if event.opt_flags & LoadFlag.OPT_ENCLOSED_FLAG else b" ENCLOSED BY "
@@ -53,7 +53,7 @@ def _load_data(event: LoadDataEvent, infile: bytes, string: Callable[[bytes], by
     if event.skip_lines:
         parts.append(b" IGNORE %d LINES" % event.skip_lines)
     if event.columns:
-        parts.append(b" (%b)" % b", ".join(map(quoted_name, event.columns)))
+        parts.append(b" (%b)" % b", ".join(map(sql_name, event.columns)))
     return b"".join(parts)
 
 

@@ -25,6 +25,7 @@ from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.errors import BinlogError, InvalidValueError, UnsupportedError
 from millrace.binlog.events import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.inflate import Room
+from millrace.binlog.names import quoted_name
 from millrace.binlog.row_images import Payloads, RowImages, present_ordinals
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE
@@ -168,9 +169,9 @@ def in_comment(data: bytes) -> bytes:
     return printable(text, lines=True).encode()
 
 
-def quoted_name(name: str) -> bytes:
+def sql_name(name: str) -> bytes:
     """Write an identifier of SQL."""
-    return b"`%b`" % name.replace("`", "``").encode("utf-8", "surrogateescape")
+    return quoted_name(name).encode("utf-8", "surrogateescape")
 
 
 def unreadable_rows(error: BinlogError) -> bytes:
@@ -229,7 +230,7 @@ class RowPrinter:
         self._template = b"".join(
             line.before.replace(b"%", b"%%") + b"%b" + line.after.replace(b"%", b"%%") for line in lines
         )
-        table = in_comment(b"%b.%b" % (quoted_name(database), quoted_name(table_map.table)))
+        table = in_comment(b"%b.%b" % (sql_name(database), sql_name(table_map.table)))
         before_head, after_head = {
             RowsOperation.WRITE: (b"", b"### INSERT INTO %b\n### SET\n" % table),
             RowsOperation.UPDATE: (b"### UPDATE %b\n### WHERE\n" % table, b"### SET\n"),

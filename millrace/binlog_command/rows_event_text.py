@@ -26,7 +26,7 @@ from millrace.binlog.types import RowsFlag, TableMapFlag
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.records import MAX_UNPACKED_ROWS, LogRecord
 from millrace.binlog_command.row_kernel import counting
-from millrace.binlog_command.row_printer import RowPrinter, quoted_name, unreadable_rows
+from millrace.binlog_command.row_printer import RowPrinter, sql_name, unreadable_rows
 from millrace.binlog_command.spool import Spool, base64_lines, base64_lines_of
 from millrace.binlog_command.table_metadata_text import table_metadata
 from millrace.binlog_command.text_page import END, TextPage, Writers
@@ -148,8 +148,8 @@ class RowsText:
             return
         database = self._page.options.rewrite_db.name(event.database)
         title = b"Table_map: %b.%b mapped to number %d" % (
-            quoted_name(database),
-            quoted_name(event.table),
+            sql_name(database),
+            sql_name(event.table),
             event.table_id,
         )
         if self._page.is_mariadb and event.flags & TableMapFlag.TM_BIT_HAS_TRIGGERS_F:

@@ -14,7 +14,7 @@ from millrace.binlog.header import EventHeader
 from millrace.binlog.types import HeaderFlag, QueryFlag2, SqlMode
 from millrace.binlog_command.client_text import as_digits, reads_alike
 from millrace.binlog_command.generation import Generation
-from millrace.binlog_command.row_printer import quoted_name, sql_string
+from millrace.binlog_command.row_printer import sql_name, sql_string
 
 DELIMITER = b"/*!*/;"
 _OWN_DELIMITERS = re.compile(rb"/\*(\d{1,9})\*/;")
@@ -141,7 +141,7 @@ class SessionText:
         elif database != self._database:
             self._database = database
             if database:
-                use.append(self.ended(b"use %b" % quoted_name(database)))
+                use.append(self.ended(b"use %b" % sql_name(database)))
         variables = event.status_variables
         lines.append(self._timestamp(header.timestamp, variables))
         if self._sets_thread and (

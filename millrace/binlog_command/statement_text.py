@@ -27,7 +27,7 @@ from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog_command.generation import Generation
 from millrace.binlog_command.gtid_text import GtidText, xid_text
 from millrace.binlog_command.records import LogRecord
-from millrace.binlog_command.row_printer import quoted_name
+from millrace.binlog_command.row_printer import sql_name
 from millrace.binlog_command.text_page import END, TextPage, Writers
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -174,9 +174,9 @@ class StatementText:
         """Drop what the sessions before a restart of the server left, as the server did."""
         for thread_id, database, table in self._temporary_tables:
             self._page.sql(self._page.session.thread_line(thread_id))
-            name = quoted_name(table)
+            name = sql_name(table)
             if database:
-                name = b"%b.%b" % (quoted_name(self._page.options.rewrite_db.name(database)), name)
+                name = b"%b.%b" % (sql_name(self._page.options.rewrite_db.name(database)), name)
             self._page.sql(b"DROP TEMPORARY TABLE IF EXISTS " + name)
         self._temporary_tables.clear()
 
@@ -199,7 +199,7 @@ class StatementText:
             connection = session_charset[1] if event.type in _NUMERIC_RESULTS else utf8
             for line in self._page.session.charset_lines((utf8, connection, utf8)):
                 self._page.sql(line)
-        self._page.sql(b"SET @%b:=%b" % (quoted_name(event.name), self._user_value(event)))
+        self._page.sql(b"SET @%b:=%b" % (sql_name(event.name), self._user_value(event)))
         if switched:
             assert session_charset is not None
             for line in self._page.session.charset_lines(session_charset):

@@ -27,7 +27,7 @@ from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog_command.generation import version_of
-from millrace.binlog_command.row_printer import comment_text, in_comment, quoted_name, sql_string
+from millrace.binlog_command.row_printer import comment_text, in_comment, sql_name, sql_string
 
 _NAMES: Final = {
     ColumnType.DECIMAL: "DECIMAL",
@@ -93,7 +93,7 @@ def _members(table_map: TableMapEvent, columns: Sequence[Column]) -> dict[int, t
 
 def _column(column: Column, members: tuple[bytes, ...] | None, *, mariadb: bool, utf8mb3: bool) -> bytes:
     """Write a column's name and type, and what else is known of it."""
-    text = b"" if column.name is None else in_comment(quoted_name(column.name)) + b" "
+    text = b"" if column.name is None else in_comment(sql_name(column.name)) + b" "
     text += _type(column, mariadb=mariadb).encode()
     if column.type in _NUMERIC and column.unsigned:
         text += b" UNSIGNED"

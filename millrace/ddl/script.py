@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from millrace.binlog.names import unquoted_name
 from millrace.ddl.effects import MISSING, State, TableKey, apply
 from millrace.ddl.tokens import Session
 
@@ -44,7 +45,7 @@ def definitions(text: str) -> dict[TableKey, State]:
         use = _USE.fullmatch(statement)
         if use is not None:
             name = use[1]
-            database = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            database = unquoted_name(name) if name.startswith("`") else name
             session = replace(session, database=database)
         else:
             known.update(apply(statement, session, known))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
+from millrace.binlog.names import quoted_name
 from millrace.mysql.checks import replicas
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError
@@ -48,7 +49,7 @@ class Table:
     @property
     def quoted(self) -> str:
         """As in statements."""
-        return ".".join("`" + part.replace("`", "``") + "`" for part in (self.database, self.table))
+        return quoted_name(self.database, self.table)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal
 
+from millrace.binlog.names import quoted_name
 from millrace.binlog.table import (
     LONGEST_DEFAULT,
     ColumnDefinition,
@@ -172,7 +173,7 @@ def read_tables(connection: MysqlConnection, names: Iterable[_TableName]) -> Cat
     try:
         held, whole = [], True
         for database, table in names:
-            quoted = ".".join(f"`{name.replace('`', '``')}`" for name in (database, table))
+            quoted = quoted_name(database, table)
             try:
                 connection.query(f"SELECT 1 FROM {quoted} LIMIT 0", doing=_DOING)  # noqa: S608 - quoted
             except RetriableError:

@@ -25,6 +25,7 @@ from millrace.binlog.columns.metadata import (
 )
 from millrace.binlog.errors import EncodeError, InvalidValueError
 from millrace.binlog.events import TableMapEvent
+from millrace.binlog.names import quoted_name
 from millrace.binlog.table import TableDefinition, column_of, keyed
 
 if TYPE_CHECKING:
@@ -38,11 +39,6 @@ SESSION: Final = (
 
 _Write = Callable[[bytes], bytes]
 """From what SELECT gives to the bytes of the value in an image."""
-
-
-def quoted_name(*names: str) -> str:
-    """Spell a name in SQL, of several parts with points between them."""
-    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
 class SelectedTable:

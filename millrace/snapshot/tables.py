@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.names import folded
+from millrace.binlog.names import folded, quoted_name
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.catalog import read_definition
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError, RetriableError, SourceError
-from millrace.snapshot.images import SelectedTable, quoted_name
+from millrace.snapshot.images import SelectedTable
 from millrace.snapshot.watermarks import LogPosition, Watermarks, Within
 
 _LARGEST_ROW: Final = (1 << 30) + (1 << 20)

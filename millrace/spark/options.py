@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from millrace.binlog.names import parse_table_name
 from millrace.contract import source_problem
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import KafkaSettings
@@ -15,7 +16,6 @@ from millrace.spark.views import VIEWS
 _SPAN_BYTES: Final = 64 << 20
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"([0-9]+)\s*([kmg]?)b?", re.IGNORECASE)
-_TABLE: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))")
 _KAFKA: Final = "kafka."
 _OWN: Final = Bound()
 
@@ -143,23 +143,11 @@ def _timestamp(text: str) -> Bound:
     return Bound(timestamp_ms=_number(text))
 
 
-def parse_table(text: str) -> tuple[str, str]:
-    """Read ``database.table``, with backticks around a name that has a dot; raises ValueError."""
-    found = _TABLE.fullmatch(text)
-    if found is None:
-        raise ValueError("expected DATABASE.TABLE, as shop.orders or `a.b`.`c`")
-    quoted_database, database, quoted_table, table = found.groups()
-    return (
-        database or quoted_database.replace("``", "`"),
-        table or quoted_table.replace("``", "`"),
-    )
-
-
 _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
     "path": ("path", str),
     "source": ("source", _source),
     "view": ("view", _one_of(*VIEWS, "events", "transactions")),
-    "table": ("table", parse_table),
+    "table": ("table", parse_table_name),
     "mode": ("mode", _one_of("FAILFAST", "PERMISSIVE")),
     "definitions": ("definitions", str),
     "ignoreMissingFiles": ("ignore_missing_files", _switch),

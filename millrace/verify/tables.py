@@ -34,7 +34,7 @@ from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
-from millrace.binlog.names import folded
+from millrace.binlog.names import folded, quoted_name
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, escape_name, versions_among
 from millrace.ddl import Server
@@ -144,7 +144,7 @@ class Column:
     @property
     def expression(self) -> str:
         """SQL that selects its value."""
-        return self.whole(f"`{self.name.replace('`', '``')}`")
+        return self.whole(quoted_name(self.name))
 
     def whole(self, value: str) -> str:
         """Return SQL for a value of its type, of which the server then prints all digits."""
@@ -330,7 +330,7 @@ def _count(
         return sum(
             1 for _ in part.of_rows(columns, _select(connection, database, table, columns, history=history))
         )
-    query = f"SELECT COUNT(*) AS number FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
+    query = f"SELECT COUNT(*) AS number FROM {quoted_name(database, table)}"  # noqa: S608 - quoted names
     query += " FOR SYSTEM_TIME ALL" * history
     return connection.row(query).number("number")
 
@@ -801,8 +801,8 @@ def _fraction(column_type: str) -> int:
 
 def _default(connection: MysqlConnection, database: str, table: str, column: Column) -> Any:
     """Return what the server gave the existing rows when the column was added."""
-    expression = column.whole(f"DEFAULT(`{column.name.replace('`', '``')}`)")
-    query = f"SELECT {expression} FROM {_quoted(database, table)} LIMIT 1"  # noqa: S608 - quoted names
+    expression = column.whole(f"DEFAULT({quoted_name(column.name)})")
+    query = f"SELECT {expression} FROM {quoted_name(database, table)} LIMIT 1"  # noqa: S608 - quoted names
     if column.added:
         query = f"SELECT {column.added}"
     try:
@@ -890,15 +890,11 @@ def _select(
     history: bool = False,
 ) -> Iterator[Row]:
     expressions = ", ".join(column.expression for column in columns)
-    query = f"SELECT {expressions} FROM {_quoted(database, table)}"  # noqa: S608 - quoted names
+    query = f"SELECT {expressions} FROM {quoted_name(database, table)}"  # noqa: S608 - quoted names
     if history:
         query += " FOR SYSTEM_TIME ALL"
     for row in _printed(connection, query):
         yield tuple(from_server(column, text) for column, text in zip(columns, row, strict=True))
-
-
-def _quoted(database: str, table: str) -> str:
-    return ".".join(f"`{name.replace('`', '``')}`" for name in (database, table))
 
 
 def _printed(connection: MysqlConnection, query: str) -> Iterator[tuple[Value, ...]]:

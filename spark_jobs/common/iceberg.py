@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from millrace.binlog.names import quoted_name
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from spark_jobs.common.session import java_class
@@ -111,7 +112,7 @@ def open_catalog(spark: SparkSession, name: str | None, warehouse: str) -> str:
     # A table that is kept in memory would not know what was written to its branch.
     spark.conf.set(f"{_CATALOG}{name}.cache-enabled", "false")
     try:
-        spark.catalog.databaseExists(f"{_quoted(name)}.{_DEFAULT_CATALOG}")
+        spark.catalog.databaseExists(f"{quoted_name(name)}.{_DEFAULT_CATALOG}")
     except (PySparkException, Py4JJavaError) as error:
         told = _first_line(error)
         advice = ""
@@ -126,7 +127,7 @@ class IcebergTables:
 
     def __init__(self, spark: SparkSession, catalog: str, source: str, run: str) -> None:
         self._spark = spark
-        self._namespace = f"{_quoted(catalog)}.{_quoted(source)}"
+        self._namespace = f"{quoted_name(catalog)}.{quoted_name(source)}"
         self._branch = _BRANCH + re.sub(r"\W", "_", run)
         self._staged: list[str] = []
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
@@ -161,7 +162,7 @@ class IcebergTables:
     def clear(self, part: Slice, *, events: bool, but: Sequence[str]) -> None:
         """Empty a slice of all tables of rows, or of those of events, but of some, on their branches."""
         for row in self._spark.sql(f"SHOW TABLES IN {self._namespace}").collect():
-            name = f"{self._namespace}.{_quoted(row.tableName)}"
+            name = f"{self._namespace}.{quoted_name(row.tableName)}"
             of = self._load(name).properties().get(_OF)
             if of is None or of in but or (of in _OF_EVENTS) != events or not self._has_rows(name, part):
                 continue
@@ -198,7 +199,7 @@ class IcebergTables:
 
     def _name(self, table: str) -> str:
         """Name a table: its database and its own name, with two underscores instead of the dot."""
-        return f"{self._namespace}.{_quoted(table.replace('.', '__', 1))}"
+        return f"{self._namespace}.{quoted_name(table.replace('.', '__', 1))}"
 
     def _load(self, name: str) -> Any:
         tables = java_class(self._spark, "org.apache.iceberg.spark.Spark3Util")
@@ -254,7 +255,7 @@ class IcebergTables:
 
     def _on_branch(self, name: str) -> str:
         """Name a table as it is on the branch of the run."""
-        return f"{name}.{_quoted(f'branch_{self._branch}')}"
+        return f"{name}.{quoted_name(f'branch_{self._branch}')}"
 
 
 def united(known: StructType, found: StructType) -> tuple[StructType, StructType]:
@@ -324,10 +325,6 @@ def _names(type_: DataType) -> Any:
         case ArrayType():
             return _names(type_.elementType)
     return None
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _shown(name: str) -> str:

@@ -24,6 +24,7 @@ from millrace.avro.snapshots import MERGED_KEY, SnapshotMerged, SnapshotState, S
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
+from millrace.binlog.names import parse_table_name
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, log_number
 from millrace.ddl import MISSING, Server, Unknown
@@ -118,14 +119,10 @@ def parse_tables(texts: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _table(text: str) -> tuple[str, str]:
-    found = re.fullmatch(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))", text)
-    if found is None:
-        raise SettingsError([f"--table is {text!r}: expected DATABASE.TABLE, as shop.orders or `a.b`.`c`"])
-    quoted_database, database, quoted_table, table = found.groups()
-    return (
-        database or quoted_database.replace("``", "`"),
-        table or quoted_table.replace("``", "`"),
-    )
+    try:
+        return parse_table_name(text)
+    except ValueError as error:
+        raise SettingsError([f"--table is {text!r}: {error}"]) from error
 
 
 def parse_key(text: str) -> dict[str, str]:

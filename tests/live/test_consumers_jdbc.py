@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import pytest
 
+from millrace.binlog.names import quoted_name
 from millrace.kafka.read import read_topic
 from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.local.connect import Connect
 from millrace.local.database import DatabaseServer
 from millrace.runtime.settings import KafkaSettings
-from millrace.snapshot.images import quoted_name
 from tests.service_process import wait_for
 from tests.shared import PROJECT
 
