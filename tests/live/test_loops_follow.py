@@ -28,7 +28,7 @@ from spark_jobs.loop_detection import detect, tell
 from spark_jobs.loops.follow import follow
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
-from tests.unit.spark.members import Server, ring, traffic
+from tests.unit.spark.members import Server, ring, settle, traffic
 
 __all__ = ["spark"]
 
@@ -133,6 +133,7 @@ def test_a_loop_is_told_once_and_what_was_looked_over_is_not_looked_over_again(w
 
 def test_the_command_goes_on_until_it_is_told_to_stop(world: World) -> None:
     world.traffic(1100, 2)
+    settle(world.servers)
     world.publish()
     settings = {
         "MILLRACE_KAFKA_BOOTSTRAP_SERVERS": world.settings.kafka.bootstrap_servers,
