@@ -93,7 +93,7 @@ def _codec(sql: str) -> ColumnCodec:
 
 
 def _declarations(codec: ColumnCodec) -> list[type]:
-    """Give the class of a declaration, and those that it shares with others."""
+    """Return the class of a declaration, and those that it shares with others."""
     return [one for one in type(codec).__mro__ if issubclass(one, ColumnCodec) and one is not ColumnCodec]
 
 
@@ -110,7 +110,7 @@ def _codecs() -> Iterator[tuple[str, ColumnCodec, str]]:
 
 
 def avro_types_shown() -> list[tuple[str, AvroType]]:
-    """Give the Avro type of each type that the page shows."""
+    """Return the Avro type of each type that the page shows."""
     return [(sql, codec.avro_type(AvroOptions())) for sql, codec, _ in _codecs()]
 
 
@@ -186,7 +186,7 @@ _SPARK_LOGICAL = {
 
 
 def spark_type(avro: AvroType) -> str:
-    """Give the type that Spark's ``from_avro`` makes of an Avro type, as ``simpleString`` writes it."""
+    """Return the type that Spark's ``from_avro`` makes of an Avro type, as ``simpleString`` writes it."""
     if isinstance(avro, list):
         return spark_type(next(branch for branch in avro if branch != "null"))
     if isinstance(avro, str):

@@ -121,7 +121,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def settings(model: type[BaseModel], prefix: str = PREFIX) -> Iterator[Setting]:
-    """Give the environment variables of a settings class, each with its field."""
+    """Yield the environment variables of a settings class, each with its field."""
     for name, field in model.model_fields.items():
         variable = prefix + name.upper()
         section = _section(field)
@@ -220,7 +220,7 @@ def metrics_table() -> str:
 
 
 def metrics() -> dict[str, Metric]:
-    """Give the metrics of all services by their names as Prometheus has them."""
+    """Return the metrics of all services by their names as Prometheus has them."""
     registry = CollectorRegistry()
     nothing_yet: Any = SimpleNamespace(
         counters=Counter(),
@@ -357,7 +357,7 @@ def job_help(name: str) -> str:
 
 
 def generated(page: str, names: tuple[str, ...]) -> str:
-    """Give the text of a file with its generated parts filled."""
+    """Return the text of a file with its generated parts filled."""
     if page == SCHEMA:
         return json.dumps(binlog_event_schema(), indent=2, ensure_ascii=False) + "\n"
     if page.startswith("helm/") and page.endswith(".json"):

@@ -282,7 +282,7 @@ def _differences(one: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Give the fields of records, by their paths, as JSON."""
+    """Yield the fields of records, by their paths, as JSON."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{path}.{name}" if path else name)
@@ -365,7 +365,7 @@ def _common(
     after: tuple[Side, DataFrame, Results],
     begin: _Place | None,
 ) -> tuple[_Place | None, _Place | None]:
-    """Give the first and the last place of what both sides have read, None where both begin or end alike.
+    """Return the first and the last place of what both sides have read, None where both begin or end alike.
 
     What was published begins at ``begin`` where its topics have lost records, and ends with its last
     transaction. Transactions that an end of the input cuts are left out.
@@ -406,7 +406,7 @@ def _shown(place: _Place) -> str:
 
 
 def _ends_of(job: Job, side: Side, frame: DataFrame, one: Results) -> tuple[_Place, _Place]:
-    """Give the places of the first and the last raw event of an input.
+    """Return the places of the first and the last raw event of an input.
 
     Where it is not there any more, those of what was made of it.
     """
@@ -442,7 +442,7 @@ def _first_place(keys: Iterable[bytes]) -> _Place | None:
 
 
 def _extreme(best: Callable[[Column], Column], frame: DataFrame) -> _Place | None:
-    """Give the first or the last place of a frame; None where it has none."""
+    """Return the first or the last place of a frame; None where it has none."""
     ((place,),) = frame.agg(best(place_column())).collect()
     return None if place is None else tuple(place)
 

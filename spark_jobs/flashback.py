@@ -188,7 +188,7 @@ class Undoing:
         self._eras = [{name: origin.name for name, origin in era.columns.items()} for era in table.eras.eras]
 
     def values(self, envelope: Mapping[str, Any], image: str, era: int) -> dict[str, Any]:
-        """Give an image by the names of the columns that the table has now and had then."""
+        """Return an image by the names of the columns that the table has now and had then."""
         names = self._eras[era]
         row = self._row(envelope, image, era)
         return {name: value for name, value in row.items() if names[name] is not None}
@@ -199,7 +199,7 @@ class Undoing:
         return {column.name: value for column, value in zip(self._table.definitions, row, strict=True)}
 
     def key(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Give the values of the primary key; None if there is none, or not all are known."""
+        """Return the values of the primary key; None if there is none, or not all are known."""
         key = {name: values.get(name, Untold("")) for name in self._key}
         return None if not key or any(isinstance(each, Untold) for each in key.values()) else key
 
@@ -427,7 +427,7 @@ def _tables(
     chosen: Chosen,
     between: tuple[Order, Order] = (BEGINNING, END),
 ) -> tuple[list[Table], list[str]]:
-    """Give the tables by their current names, and say of others why none of their rows can return."""
+    """Return the tables by their current names, and say of others why none of their rows can return."""
     found: list[tuple[str, str]] = list(names)
     spelled = {(log.catalog.spelled(database), log.catalog.spelled(name)) for database, name in names}
     drops: dict[tuple[str, str], str] = {}
@@ -467,7 +467,7 @@ def _tables(
 
 
 def _dropped(log: Log, statement: Statement) -> list[tuple[str, str]]:
-    """Give the tables that a statement dropped."""
+    """Return the tables that a statement dropped."""
     match statement.parsed:
         case ddl.DropTables(tables=names):
             named = [statement.named(name) for name in names]
@@ -598,7 +598,7 @@ def _whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _is_update(delete: Mapping[str, Any], insert: Mapping[str, Any]) -> bool:
-    """Tell whether two changes that follow one another are an update of the key."""
+    """Return whether two changes that follow one another are an update of the key."""
     *event, row = (insert[name] for name in ("table", *PLACE))
     return ["d", *event, row - 1] == [delete[name] for name in ("op", "table", *PLACE)]
 

@@ -186,7 +186,7 @@ def investigate(
 
 
 def _owners(streams: Sequence[Stream], shared: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Give server ids, the streams in which their repeats are genuine, and between what offsets."""
+    """Return server ids, the streams in which their repeats are genuine, and between what offsets."""
     return [
         (server_id, one.number, *span)
         for one in streams
@@ -296,7 +296,7 @@ def _proven(found: DataFrame, streams: Sequence[Stream]) -> DataFrame:
 
 
 def _mixed(present: DataFrame, absent: DataFrame) -> set[tuple[int, int]]:
-    """Give the members, with the origin, that have some of their own from among those that they lack.
+    """Return the members, with the origin, that have some of their own from among those that they lack.
 
     A member that was restored lacks all that it wrote in one stretch of time; where another server writes
     with its id, what it has and what it lacks alternate.
@@ -373,7 +373,7 @@ def _with_present_ids(
 
 
 def _reach(streams: Sequence[Stream], common: Sequence[Row]) -> set[tuple[str, str]]:
-    """Give the pairs of members of which the second has what the first wrote."""
+    """Return the pairs of members of which the second has what the first wrote."""
     pairs_of = ((streams[row.reference], streams[row.member], row.origin) for row in common)
     return {(a.source, b.source) for a, b, origin in pairs_of if origin in a.own and a.source != b.source}
 
@@ -403,7 +403,7 @@ def _topology(
 
 
 def _passed(suspected: DataFrame, judged: DataFrame) -> dict[int, frozenset[int]]:
-    """Give the streams through which repeated transactions of each origin went."""
+    """Return the streams through which repeated transactions of each origin went."""
     sure = judged.where(sf.col("kind") == REPEATED).select("signature").distinct()
     rows = (
         suspected.join(sure, "signature", "left_semi")
@@ -415,7 +415,7 @@ def _passed(suspected: DataFrame, judged: DataFrame) -> dict[int, frozenset[int]
 
 
 def _written_at(suspected: DataFrame, streams: Sequence[Stream]) -> dict[int, frozenset[int]]:
-    """Give the streams that committed repeated transactions first, where commit times tell it."""
+    """Return the streams that committed repeated transactions first, where commit times tell it."""
     own = {one.number: one.own for one in streams}
     rows = (
         suspected.select("origin", sf.explode("seen").alias("place"))
@@ -482,7 +482,7 @@ def _patterns(present: DataFrame, number: int) -> DataFrame:
 
 
 def _in_several(streams: Sequence[Stream]) -> Column:
-    """Tell whether several members have a transaction."""
+    """Return whether several members have a transaction."""
     sources = sf.array(*(sf.lit(one.source) for one in streams)).cast("array<string>")
     of_members = sf.array_distinct(sf.transform("seen", lambda place: sf.get(sources, place.stream)))
     return sf.size(of_members) > 1

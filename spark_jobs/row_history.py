@@ -163,7 +163,7 @@ def _line(change: Mapping[str, Any], envelope: Mapping[str, Any]) -> tuple[Any, 
 
 
 def _image(envelope: Mapping[str, Any], image: str) -> dict[str, Any] | None:
-    """Give an image by the names of its columns; what its fields cannot hold as it stands beside them."""
+    """Return an image by the names of its columns; what its fields cannot hold as it stands beside them."""
     values = envelope[image]
     if values is None:
         return None

@@ -366,7 +366,7 @@ def _outcome(values: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def _told(row: Row, names: Sequence[str], types: Sequence[pa.DataType], notes: list[list[str]]) -> list[Any]:
-    """Give the values of a row as Arrow takes them; note those that the log does not tell."""
+    """Return the values of a row as Arrow takes them; note those that the log does not tell."""
     values, noted = [], []
     for value, name, kind in zip(row, names, types, strict=True):
         told = value
@@ -384,7 +384,7 @@ def _told(row: Row, names: Sequence[str], types: Sequence[pa.DataType], notes: l
 
 
 def arrow_type(column: ColumnDefinition) -> pa.DataType:
-    """Give the type of a column's values: as the server prints them, but for numbers and bytes."""
+    """Return the type of a column's values: as the server prints them, but for numbers and bytes."""
     sql = SqlType.parse(column.column_type)
     if sql.name in _INTEGERS:
         return pa.decimal128(20, 0) if sql.name == "bigint" and column.unsigned else pa.int64()

@@ -391,14 +391,14 @@ class FlashbackOutput:
 
 
 def _is_harmless(statement: Statement) -> bool:
-    """Tell whether a statement changes neither rows nor tables."""
+    """Return whether a statement changes neither rows nor tables."""
     if statement.kind is StatementKind.OTHER or statement.verb in _MAINTENANCE:
         return statement.verb in _MAINTENANCE
     return statement.kind in TRANSACTION_CONTROL
 
 
 def _backwards(rows: list[Row]) -> Iterator[Row]:
-    """Give rows in the opposite order, turned round; raise UnrepresentableError where they are partial."""
+    """Yield rows in the opposite order, turned round; raise UnrepresentableError where they are partial."""
     last: Row | None = None
     turned: Row = None, None
     for row in reversed(rows):
@@ -408,7 +408,7 @@ def _backwards(rows: list[Row]) -> Iterator[Row]:
 
 
 def _complete(row: tuple[Values | None, Values | None]) -> tuple[Values | None, Values | None]:
-    """Give a row with complete images; raise UnrepresentableError where the log does not have them."""
+    """Return a row with complete images; raise UnrepresentableError where the log does not have them."""
     before, after = row
     if before is not None and ABSENT in before:
         raise UnrepresentableError(f"the before image is partial: {_missing(before)}")

@@ -415,7 +415,7 @@ cdef class Buffer:
 
 
 cdef object taken(Output* output):
-    """Give what was written, and begin again with as much memory."""
+    """Return what was written, and begin again with as much memory."""
     cdef Buffer found
     if output.size == 0:
         return b""
@@ -604,7 +604,7 @@ cdef class ColumnReader:
         return 0
 
     def take(self):
-        """Give for each type its count and nulls, which are valid, its values, offsets and runs; and begin again.
+        """Return for each type its count and nulls, which are valid, its values, offsets and runs; and begin again.
 
         Raises ValueError as :meth:`add` does.
         """

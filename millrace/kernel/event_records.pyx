@@ -217,7 +217,7 @@ cdef class HeadReader:
         return None if source.bad else head
 
     cdef object _text(self, Source* source, const Span* span, Remembered last):
-        """Give a name; None where it is null, and where it cannot be read, which is ``bad``."""
+        """Return a name; None where it is null, and where it cannot be read, which is ``bad``."""
         cdef Py_ssize_t at = span.at, size = span.size
         cdef bytes raw
         if size < 0:

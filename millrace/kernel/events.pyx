@@ -149,7 +149,7 @@ cdef list STATEMENTS = [(text, int(role)) for text, role in STATEMENT_ROLES.item
 
 
 cdef inline int transition(int role, int mode) noexcept:
-    """Give the effect of a role in a mode, and the mode that follows; nothing for what is neither."""
+    """Return the effect of a role in a mode, and the mode that follows; nothing for what is neither."""
     cdef int place = role * MODES + mode
     if role < 0 or not 0 <= mode < MODES or place >= PyBytes_GET_SIZE(TABLE):
         return 0
@@ -257,13 +257,13 @@ cdef class Tracker:
         return True
 
     cdef object text(self):
-        """Give the name of the transaction; None where there is none."""
+        """Return the name of the transaction; None where there is none."""
         if self._text is None and self.name.size:
             self._text = PyUnicode_DecodeASCII(<const char*> self.name.data, self.name.size, NULL)
         return self._text
 
     cdef object text_of(self, const Step* step):
-        """Give the name of the transaction that a step is in; None where it is in none."""
+        """Return the name of the transaction that a step is in; None where it is in none."""
         if not step.known:
             return None
         if not step.begins:
@@ -456,7 +456,7 @@ cdef class PlannedLog:
     cdef dict _statuses
 
     def standing(self) -> tuple:
-        """Give where the transaction stands, as the TransactionTracker does."""
+        """Return where the transaction stands, as the TransactionTracker does."""
         return self._tracker.standing()
 
     cdef bint _use_stream(self, stream) except -1:
@@ -699,7 +699,7 @@ cdef class EventRecordWriter(PlannedLog):
     # -- what has its own layout -----------------------------------------------------------------------
 
     cdef tuple _table_map(self, const Source* source, Plan* plan):
-        """Give (event, table_id, its bytes in Avro, those of database and table) of a table map."""
+        """Return (event, table_id, its bytes in Avro, those of database and table) of a table map."""
         cdef bytes content = slice_of(source, HEADER_LENGTH, source.end - HEADER_LENGTH)
         known = self._table_maps.get(content)
         if known is not None:
@@ -715,7 +715,7 @@ cdef class EventRecordWriter(PlannedLog):
         return made
 
     cdef tuple _table_of(self, table_map):
-        """Give database and table of a table map in Avro."""
+        """Return database and table of a table map in Avro."""
         if table_map is None:
             return None
         if table_map is not self._last_table_map:
@@ -939,7 +939,7 @@ cdef int64_t position_of(bytes head, const Source* key) noexcept:
 
 
 cdef Text text_of(bytes written) noexcept:
-    """Give what a string of Avro holds."""
+    """Return what a string of Avro holds."""
     cdef Source source = source_of(written, 0, PyBytes_GET_SIZE(written))
     cdef Span span = read_span(&source)
     return Text(source.data + span.at, span.size)
@@ -1016,7 +1016,7 @@ cdef class LogRecordMaker(PlannedLog):
 
     def take(self, list events not None, Py_ssize_t index, Py_ssize_t most, str path not None, str file not None,
              stream, tuple standing not None, gtid):
-        """Give the records of the events from ``index`` on, up to ``most``, that can be taken.
+        """Return the records of the events from ``index`` on, up to ``most``, that can be taken.
 
         ``events`` are of millrace.binlog_command.records.RawEvent; those of another ``path`` or ``file`` are not
         taken. ``stream`` is the StreamState, which is kept; ``standing`` where the TransactionTracker stands, and

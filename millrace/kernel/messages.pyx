@@ -307,7 +307,7 @@ cdef void on_error(void* client, int error, const char* text, void* opaque) noex
 
 
 def errors_of_links():
-    """Give how often a consumer of this process has said that it lost a broker, or could not reach one."""
+    """Return how often a consumer of this process has said that it lost a broker, or could not reach one."""
     return errors_said
 
 
@@ -348,7 +348,7 @@ def made(make):
 
 
 cdef bint is_ready(void* client):
-    """Tell whether no callback of confluent_kafka can be called from here."""
+    """Return whether no callback of confluent_kafka can be called from here."""
     cdef char expected[32]
     cdef char found[32]
     cdef size_t size = sizeof(found)
@@ -408,7 +408,7 @@ cdef class PartitionReader:
         self._handle = None
 
     def read(self, Py_ssize_t count, int wait_ms):
-        """Give up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
+        """Return up to ``count`` records: those that are there, else what comes first within ``wait_ms``."""
         cdef RecordBlock records = RecordBlock(self._record)
         cdef Py_ssize_t got
         self.errors = []
@@ -639,7 +639,7 @@ cdef class RecordWriter:
         return True
 
     cdef void* _topic(self, Handle handle, str name) except NULL:
-        """Give librdkafka's object of a topic. By name it would look through all that it has, for each record."""
+        """Return librdkafka's object of a topic. By name it would look through all that it has, for each record."""
         cdef void* topic
         cdef void* conf
         cdef Window* window
@@ -660,7 +660,7 @@ cdef class RecordWriter:
         return <void*> <size_t> known
 
     def refusals(self):
-        """Give the topics of records that were refused since this was called last, each with an error's code."""
+        """Return the topics of records that were refused since this was called last, each with an error's code."""
         cdef Refusal refusal
         cdef list found = []
         cdef Handle handle = self._handle

@@ -74,7 +74,7 @@ cdef class RecordBlock:
             self._add_object(record)
 
     def bytes_at(self, Py_ssize_t place, Py_ssize_t start, Py_ssize_t stop):
-        """Give the byte at a place of the value of each record from one on to before another; 0 where there is none."""
+        """Return the byte at a place of the value of each record from one on to before another; 0 where there is none."""
         cdef Py_ssize_t index
         cdef const Entry* entry
         cdef bytearray found = bytearray(max(stop - start, 0))
@@ -87,12 +87,12 @@ cdef class RecordBlock:
         return bytes(found)
 
     def timestamps(self):
-        """Give the timestamp of each."""
+        """Return the timestamp of each."""
         cdef Py_ssize_t index
         return [self.entry(index).timestamp for index in range(self.count())]
 
     def number(self, int64_t first):
-        """Give the records offsets from ``first`` on, without a gap."""
+        """Return the records offsets from ``first`` on, without a gap."""
         cdef Py_ssize_t index
         for index in range(self.count()):
             self.entry(index).offset = first + index
@@ -120,7 +120,7 @@ cdef class RecordBlock:
         )
 
     cdef Output* own(self, Py_ssize_t more) except NULL:
-        """Give the memory for bytes that are added, with room for so many."""
+        """Return the memory for bytes that are added, with room for so many."""
         cdef RecordBlock whole
         if self.is_shared:
             whole = RecordBlock(self.kind)
@@ -168,7 +168,7 @@ cdef class RecordBlock:
     # -- several -------------------------------------------------------------------------------------------
 
     cdef RecordBlock _part(self, Py_ssize_t start, Py_ssize_t stop):
-        """Give the records from one on to before another, which are there."""
+        """Return the records from one on to before another, which are there."""
         cdef RecordBlock part = RecordBlock(self.kind)
         cdef Py_ssize_t index
         part.memory, part.is_shared = self.memory, True

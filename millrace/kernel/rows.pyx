@@ -87,7 +87,7 @@ cdef int64_t[4] MICROS_OF_FRACTION = [0, 10_000, 100, 1]
 # -- the plan -----------------------------------------------------------------------------------------
 
 cdef inline Py_ssize_t find_text(const Texts* texts, const Plan* plan, Py_ssize_t index, const uint8_t** data) noexcept nogil:
-    """Give the size of a text of a column; -1 where it has no such text."""
+    """Return the size of a text of a column; -1 where it has no such text."""
     cdef Py_ssize_t at
     if index < 0 or index >= plan.texts:
         return -1
@@ -315,7 +315,7 @@ cdef int put_geometry(Output* out, const uint8_t* data, Py_ssize_t size) noexcep
 
 
 cdef inline Py_ssize_t ascii_run(const uint8_t* data, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """Give where the first byte from ``at`` on is that is not below 0x80, or ``size``."""
+    """Return where the first byte from ``at`` on is that is not below 0x80, or ``size``."""
     cdef uint64_t high
     while at < size:
         if size - at >= 8:
@@ -856,7 +856,7 @@ cdef class RowBlock:
         return &(<const BlockEvent*>self.events.data)[index]
 
     cdef Py_ssize_t end_of_event(self, Py_ssize_t index) noexcept:
-        """Give the index of the record after the last one of an event, or of all that precede the first, at -1."""
+        """Return the index of the record after the last one of an event, or of all that precede the first, at -1."""
         return self.event(index + 1).first if index + 1 < self.event_count() else self.count()
 
     cdef Py_ssize_t count_of_event(self) noexcept:
@@ -865,7 +865,7 @@ cdef class RowBlock:
         return self.count() - (self.event(events - 1).first if events else 0)
 
     def timestamps(self):
-        """Give the timestamp of each record's event."""
+        """Return the timestamp of each record's event."""
         cdef Py_ssize_t index
         cdef list found = [self.timestamp] * self.end_of_event(-1)
         for index in range(self.event_count()):

@@ -245,7 +245,7 @@ cdef int put_double(Output* out, double value, char code, int precision, int fla
 
 
 cdef double shortest(float value) except? -1.0:
-    """Give the number with as few digits, 6 at least, as tell a FLOAT from its neighbours."""
+    """Return the number with as few digits, 6 at least, as tell a FLOAT from its neighbours."""
     cdef char* written
     cdef double short
     cdef int digits

@@ -656,7 +656,7 @@ cdef class TransactionWriter:
         return True
 
     cdef RowBlock _block_of(self, TableWriter table, Images images):
-        """Give the block that rows go to: the last one of their topic."""
+        """Return the block that rows go to: the last one of their topic."""
         cdef RowBlock block = table.block
         if block is None or (block.record_prefix is not None and block.record_prefix != images.rows.value_prefix):
             target = table.targets[0]
@@ -690,7 +690,7 @@ cdef class TransactionWriter:
         return 0
 
     cdef Mapped _mapped(self, int64_t table_id):
-        """Give the last table map with this id."""
+        """Return the last table map with this id."""
         cdef Mapped mapped
         cdef Py_ssize_t index = len(self._maps)
         while index > 0:
@@ -701,7 +701,7 @@ cdef class TransactionWriter:
         return None
 
     cdef TableWriter _table(self, Mapped mapped, const Source* source, const Head* head):
-        """Give the table of a table map, as it is asked for once per call unless it may be another one later.
+        """Return the table of a table map, as it is asked for once per call unless it may be another one later.
 
         None where there is none, or its rows are not published, which ``mapped`` says then.
         """
@@ -746,7 +746,7 @@ cdef class TransactionWriter:
         return images
 
     cdef Py_ssize_t _place_of(self, TableWriter table) except -2:
-        """Give the number of a table in this transaction; -1 where they are too many."""
+        """Return the number of a table in this transaction; -1 where they are too many."""
         cdef Py_ssize_t index
         for index in range(len(self._tables)):
             if (<TableWriter>self._tables[index]) is table or (<TableWriter>self._tables[index]).name == table.name:

@@ -97,7 +97,7 @@ class Decoding:
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def settings(self) -> RowMapperSettings:
-        """Give these as the settings of a row mapper that reaches nothing."""
+        """Return these as the settings of a row mapper that reaches nothing."""
         return RowMapperSettings.model_validate({"source": self.source, **self.sections, **NOWHERE})
 
 
@@ -112,7 +112,7 @@ def prepare_worker() -> None:
 
 
 def sections_of(settings: RowMapperSettings) -> dict[str, dict[str, Any]]:
-    """Give the sections of the driver's settings that say which rows there are, and how they are written."""
+    """Return the sections of the driver's settings that say which rows there are, and in which form."""
     return {name: getattr(settings, name).model_dump() for name in ("rows", "replicate", "columns", "topics")}
 
 
@@ -139,7 +139,7 @@ class _NoQuarantine(Quarantine):
 
 
 def _new_block() -> "Callable[[], RecordBlock] | None":
-    """Give what makes a block of records, where the kernel is built."""
+    """Return what makes a block of records, where the kernel is built."""
     if not kernel.has("records"):
         return None
     from millrace.kernel.records import RecordBlock  # noqa: PLC0415 - where it is built
@@ -199,7 +199,7 @@ class _Kept:
         return block
 
     def read(self, start: int, stop: int) -> Iterator[Sequence[Record]]:
-        """Give records from a number to before another again, in batches."""
+        """Yield records from a number to before another again, in batches."""
         for first, end, _, place in list(self._parts):
             if end <= start or first >= stop:
                 continue
@@ -255,12 +255,12 @@ class WholeTransactions:
         self._held = cast("list[Record] | RecordBlock", records[at:])
 
     def rest(self) -> Sequence[Record]:
-        """Give what is held back."""
+        """Return what is held back."""
         return self._held
 
 
 def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None:
-    """Give the place after the last commit in some records, if it is near their end."""
+    """Return the place after the last commit in some records, if it is near their end."""
     start = max(start, end - _NEAR)
     near = _types(records, start, end)
     last = max(map(near.rfind, _ENDS))
@@ -268,7 +268,7 @@ def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None
 
 
 def _types(records: Sequence[Record], start: int, stop: int) -> bytes:
-    """Give the types of events from one on to before another; 0 where a record has none."""
+    """Return the types of events from one on to before another; 0 where a record has none."""
     if not isinstance(records, list | tuple):
         return cast("RecordBlock", records).bytes_at(TYPE_OFFSET, start, stop)
     values = [record.value or b"" for record in records[start:stop]]
@@ -353,7 +353,7 @@ class RawDecoder:
         )
 
     def schema(self, schema_id: int) -> Any:
-        """Give the schema with this id."""
+        """Return the schema with this id."""
         return self._schemas.schema(schema_id)
 
     @property
@@ -367,12 +367,12 @@ class RawDecoder:
         return self._decoder.bytes - self._begun_with[1]
 
     def prepared(self) -> list[tuple[int, int]]:
-        """Give first and last raw offset of each XA transaction that is prepared, and not decided."""
+        """Return first and last raw offset of each XA transaction that is prepared, and not decided."""
         pending = () if self._mapper is None else self._mapper.state().pending_xa
         return self._raw_offsets([(xa.start, xa.end) for xa in pending])
 
     def unfinished(self) -> list[tuple[int, int]]:
-        """Give first and last raw offset of the transaction that has begun, of those taken, and not ended.
+        """Return first and last raw offset of the transaction that has begun, of those taken, and not ended.
 
         There is one at the most; without a row mapper there is none.
         """

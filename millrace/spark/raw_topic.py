@@ -81,7 +81,7 @@ class Archive(Protocol):
         """That offset."""
 
     def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
-        """Give these in their order, up to ``count`` at once, with their offsets for timestamps."""
+        """Return these in their order, up to ``count`` at once, with their offsets for timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class CarriedSettings:
         return cls(kafka, {name: path.read_text() for name, path in paths.items() if path is not None})
 
     def unpack(self, folder: str) -> KafkaSettings:
-        """Give the settings, with the certificates in a folder of this machine."""
+        """Return the settings, with the certificates in a folder of this machine."""
         found: dict[str, Any] = {}
         for name, text in self.certificates.items():
             path = Path(folder) / name
@@ -116,7 +116,7 @@ def read_piece(
     archive: Archive | None = None,
     dated: bool = False,
 ) -> Iterator[Sequence[Record]]:
-    """Give the committed records of a piece in batches, those that an ``archive`` has from there.
+    """Yield the committed records of a piece in batches, those that an ``archive`` has from there.
 
     Unless they are to be ``dated``, which those of an archive are not, they have offsets for timestamps.
     """
@@ -131,7 +131,7 @@ def read_piece(
 def read_spans(
     settings: KafkaSettings, topic: str, spans: Iterable[tuple[int, int]]
 ) -> Iterator[Iterator[Record]]:
-    """Give the committed records of spans, each from an offset to before another and read before the next."""
+    """Yield the committed records of spans, each from an offset to before another, in turn."""
     with InputReader(settings, topic, _GROUP, ends=True) as reader:
         for start, end in spans:
             reader.jump(start)
@@ -139,7 +139,7 @@ def read_spans(
 
 
 def is_whole(value: bytes | None) -> TypeGuard[bytes]:
-    """Tell whether a value has as many bytes as the header of an event in it says: garbage has not."""
+    """Return whether a value has as many bytes as the header of an event in it says: garbage has not."""
     if value is None or len(value) < _SIZE.stop:
         return False
     return len(value) == int.from_bytes(value[_SIZE], "little")
@@ -190,7 +190,7 @@ def find_pieces(
 
 
 def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> Piece | None:
-    """Give the stretch of a raw topic from where no transaction is open to the last such place.
+    """Return the stretch of a raw topic from where no transaction is open to the last such place.
 
     None where a transaction that begins at the first of the ``offsets`` does not end before the last.
     """
@@ -211,7 +211,7 @@ def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int],
 
 
 def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> int | None:
-    """Give the first of some offsets where a transaction begins, or one has just ended."""
+    """Return the first of some offsets where a transaction begins, or one has just ended."""
     start, end = offsets
     if start >= end:
         return None
@@ -228,7 +228,7 @@ def described_at(
     *,
     end: int | None = None,
 ) -> Record | None:
-    """Give the format description of the log file that the first record from an offset on is of.
+    """Return the format description of the log file that the first record from an offset on is of.
 
     It is the record at this offset, unless ``end`` says how far to look.
     """
@@ -239,7 +239,7 @@ def described_at(
 def head_of_file(
     settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int
 ) -> tuple[int, int] | None:
-    """Give between which offsets of a topic of events, before a slice, the head of a log file is.
+    """Return between which offsets of a topic of events, before a slice, the head of a log file is.
 
     It is the file that the first record of the slice is of; None where there is no record. ``first`` is the
     first offset of the topic.
@@ -286,7 +286,7 @@ class Walk:
         self._tables = {}
 
     def before(self, record: Record) -> tuple[Record, ...] | None:
-        """Give what must be known to read on at a record; None where that cannot be."""
+        """Return what must be known to read on at a record; None where that cannot be."""
         if not self.open or record.headers or len(self._tables) > _MOST_TABLES:
             return None
         known = [*self._head, *self._tables.values()]
@@ -314,7 +314,7 @@ class _Search:
         self._descriptions: dict[tuple[int, int], Record | None] = {}
 
     def records(self, start: int, end: int | None = None) -> Iterator[Record]:
-        """Give records from an offset to before another, which is the end of the slice by default."""
+        """Yield records from an offset to before another, which is the end of the slice by default."""
         until = self._end if end is None else end
         if self._archive is not None and start < self._archive.end:
             archived = self._archive.batches(_BATCH, start, min(until, self._archive.end))
@@ -325,7 +325,7 @@ class _Search:
             yield from chain.from_iterable(self._reader.batches(_BATCH, until))
 
     def place(self, at: int, until: int, *, most: int = _LOOKED_AT) -> int | None:
-        """Give the first offset from ``at`` on where a transaction begins, or one has just ended.
+        """Return the first offset from ``at`` on where a transaction begins, or one has just ended.
 
         It is looked for among ``most`` offsets.
         """
@@ -338,7 +338,7 @@ class _Search:
         return None
 
     def last_place(self, start: int) -> int:
-        """Give the last offset where a transaction begins, or one has just ended; ``start`` where none is.
+        """Return the last offset where a transaction begins, or one has just ended; ``start`` where none is.
 
         An end that only the text of a statement tells is not seen.
         """
@@ -377,7 +377,7 @@ class _Search:
         return {} if walk.abandoned else found
 
     def described(self, at: int) -> Record | None:
-        """Give the format description of the log file that the record at an offset is of."""
+        """Return the format description of the log file that the record at an offset is of."""
         place = self._file_at(at)
         if place is None:
             return None
@@ -386,7 +386,7 @@ class _Search:
         return self._descriptions[place]
 
     def start_of_file(self, at: int) -> int | None:
-        """Give the first offset of the log file that the record at an offset is of."""
+        """Return the first offset of the log file that the record at an offset is of."""
         place = self._file_at(at)
         return None if place is None else self._first_of(place, at)
 
@@ -405,7 +405,7 @@ class _Search:
         return low
 
     def _reached(self, offset: int, place: tuple[int, int], until: int) -> bool:
-        """Tell whether the first record from an offset on is of the file or a later one, as its key says."""
+        """Return whether the first record from an offset on is of the file or a later one, by its key."""
         for record in self.records(offset, until):
             found = self._file_of(record)
             if found is not None:
@@ -420,7 +420,7 @@ class _Search:
 
 
 def _type_of(record: Record, *, plain: bool = True) -> int | None:
-    """Give the type of an event; None for what is none whole, or, if it is to be ``plain``, has headers."""
+    """Return the type of an event; None for what is none whole, or, if it is to be ``plain``, has headers."""
     value = record.value
     if not is_whole(value) or (plain and record.headers):
         return None
@@ -428,7 +428,7 @@ def _type_of(record: Record, *, plain: bool = True) -> int | None:
 
 
 def _file_of(record: Record) -> tuple[int, int] | None:
-    """Give the file of a raw record.
+    """Return the file of a raw record.
 
     The key of garbage says nothing: what is neither an event nor has headers, as a chunk or a marker has.
     """
@@ -438,7 +438,7 @@ def _file_of(record: Record) -> tuple[int, int] | None:
 
 
 def _file_of_event(record: Record) -> tuple[int, int] | None:
-    """Give the file of a record of an events topic."""
+    """Return the file of a record of an events topic."""
     return _file_in(lambda key: EventKey.parse(key).raw, record)
 
 

@@ -143,7 +143,7 @@ class RawView:
         yield _batch(made, self._layout, len(records))
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give what is left."""
+        """Return what is left."""
         return iter(())
 
 
@@ -172,7 +172,7 @@ class DecodedView:
             yield from self._decode(part)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give what is left."""
+        """Yield what is left."""
         if rest := self._transactions.rest():
             yield from self._decode(rest)
 
@@ -240,7 +240,7 @@ class _Waiting:
         self.count = self.size = 0
 
     def take(self) -> pa.RecordBatch:
-        """Give what waits as columns."""
+        """Return what waits as columns."""
         self.count = self.size = 0
         return self.columns.take()
 
@@ -260,7 +260,7 @@ class ChangesView(DecodedView):
         self._others = {topics.events, topics.transactions, topics.ddl}
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give what is left."""
+        """Yield what is left."""
         yield from super().rest()
         for waiting in self._waiting.values():
             if waiting is not None and waiting.count:

@@ -85,7 +85,7 @@ class Results:
         return len({row.source for row in (*self.rows, *self.largest, *self.ddl)}) > 1
 
     def by_table(self) -> dict[_Name, dict[str, Row]]:
-        """Give the rows of ``rows_per_table`` by table and operation, the table with most rows first."""
+        """Return the rows of ``rows_per_table`` by table and operation, the table with most rows first."""
         found: dict[_Name, dict[str, Row]] = {}
         for row in self.rows:
             found.setdefault((row.source, row.database, row.table), {})[row.operation] = row

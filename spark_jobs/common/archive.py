@@ -100,7 +100,7 @@ class Archive:
         return found.where((sf.col("offset") >= start) & (sf.col("offset") < end))
 
     def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
-        """Give the records from an offset to before another, in their order, up to ``count`` at once.
+        """Yield the records from an offset to before another, in their order, up to ``count`` at once.
 
         This process reads them itself; they have their offsets for timestamps. Raises
         :class:`ArchiveError` where a file cannot be read.
@@ -117,7 +117,7 @@ class Archive:
                     ) from error
 
     def offset_at(self, spark: SparkSession, moment: datetime) -> int | None:
-        """Give the first offset whose record has this time or a later one; None where none has."""
+        """Return the first offset whose record has this time or a later one; None where none has."""
         millis = int(moment.timestamp() * 1000)
         file = next((one for one in self.files if one.last_ms >= millis), None)
         if file is None:
@@ -140,7 +140,7 @@ def _batches_of(path: str, count: int, start: int, end: int) -> Iterator[Sequenc
 
 
 def _ranges(path: str) -> Iterator[tuple[int, int]]:
-    """Give the first and the last offset of each row group of a file."""
+    """Yield the first and the last offset of each row group of a file."""
     metadata = _opened(path).metadata
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -162,7 +162,7 @@ def _row_group(path: str, number: int) -> pa.Table:
 
 
 def _records_of(table: pa.Table) -> list[Record]:
-    """Give rows as records, with their offsets as timestamps."""
+    """Return rows as records, with their offsets as timestamps."""
     offsets, keys, values, headers = (table.column(name) for name in _OF_RECORD)
     named: Any = repeat(None)
     if headers.null_count < len(headers):

@@ -185,7 +185,7 @@ def times(starts: Sequence[int], step: int) -> tuple[list[str], list[str]]:
 
 
 def _labelled(starts: Sequence[int], step: int, most: int) -> list[int]:
-    """Give the places of the columns that begin at round times, at most so many of them."""
+    """Return the places of the columns that begin at round times, at most so many of them."""
     least = step * len(starts) / most
     apart = next((one for one in _STEPS if one >= least and one % step == 0), None)
     if apart is None:

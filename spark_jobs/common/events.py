@@ -125,7 +125,7 @@ _OF_RECORDS: Final = ("partition", "offset", "key", "value", "fault")
 
 
 def event_deserializer(topic: str, schemas: Mapping[int, dict[str, Any]]) -> EventDeserializer:
-    """Give a reader of the records of an events topic for executors, which have no registry."""
+    """Return a reader of the records of an events topic for executors, which have no registry."""
     return EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
 
 

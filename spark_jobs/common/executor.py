@@ -32,7 +32,7 @@ _ABSENT_MODULE: Final = "--add-modules=jdk.incubator.vector"
 
 
 def java_arguments(spark: Path, environment: Mapping[str, str]) -> list[str]:
-    """Give the arguments of Java for the variables that the driver has set.
+    """Return the arguments of Java for the variables that the driver has set.
 
     :raises KeyError: when one of them is absent.
     """

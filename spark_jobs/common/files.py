@@ -35,7 +35,7 @@ class WrittenFile:
 
 
 def file_system(place: str) -> tuple[fs.FileSystem, str]:
-    """Give the file system of a folder and the folder's path in it; ``s3a`` is what Spark calls ``s3``."""
+    """Return the file system of a folder and the folder's path in it; ``s3a`` is what Spark calls ``s3``."""
     scheme, _, rest = place.partition("://")
     if not rest:
         return fs.LocalFileSystem(), place.removeprefix("file:")

@@ -95,7 +95,7 @@ class Slice:
 
 
 def open_catalog(spark: SparkSession, name: str | None, warehouse: str) -> str:
-    """Give the name of a catalog that works: that of Spark's settings, else one of files in a folder."""
+    """Return the name of a catalog that works: that of Spark's settings, else one of files in a folder."""
     if name is None:
         name = _DEFAULT_CATALOG
         # The tables hold the whole paths of their files.
@@ -206,7 +206,7 @@ class IcebergTables:
         return tables.loadIcebergTable(self._spark._jsparkSession, name)
 
     def _schema(self, table: str, name: str) -> StructType | None:
-        """Give the columns of a table, if there is one; refuse one that is another's."""
+        """Return the columns of a table, if there is one; refuse one that is another's."""
         if not self._spark.catalog.tableExists(name):
             return None
         of = self._load(name).properties().get(_OF)
@@ -239,7 +239,7 @@ class IcebergTables:
         self._staged.append(name)
 
     def _has_rows(self, name: str, part: Slice) -> bool:
-        """Tell whether a table may have rows of a slice, by what its metadata says."""
+        """Return whether a table may have rows of a slice, by what its metadata says."""
         expressions = java_class(self._spark, "org.apache.iceberg.expressions.Expressions")
         scan = self._load(name).newScan()
         scan = scan.filter(expressions.greaterThanOrEqual("raw_offset", part.first))
@@ -259,7 +259,7 @@ class IcebergTables:
 
 
 def united(known: StructType, found: StructType) -> tuple[StructType, StructType]:
-    """Give the columns that have room for those of both; and those that are found by their names in it."""
+    """Return the columns that have room for those of both; and those that are found by their names in it."""
     fields = list(known.fields)
     at = {field.name.lower(): index for index, field in enumerate(fields)}
     named = []
@@ -281,7 +281,7 @@ def united(known: StructType, found: StructType) -> tuple[StructType, StructType
 
 
 def _united_type(known: DataType, found: DataType) -> tuple[DataType, DataType] | None:
-    """Give the wider type and the one that is found by the names in it; None where none has room for both."""
+    """Return the wider type, and the one found by the names in it; None where none has room for both."""
     match known, found:
         case StructType(), StructType():
             return united(known, found)
@@ -307,7 +307,7 @@ def _readings(
     renamed: Mapping[str, StructType],
     whole: StructType,
 ) -> Iterator[tuple[list[str], StructType, StructType]]:
-    """Give files that are read together, the columns to read of them, and what these are in the table."""
+    """Yield files that are read together, the columns to read of them, and what these are in the table."""
     plain: list[str] = []
     for group, paths in groups.items():
         if _names(schemas[group]) == _names(renamed[group]):

@@ -124,14 +124,14 @@ def _result(one: Listed) -> Mood:
 
 
 def _link(one: Listed) -> Link:
-    """Give the relative link to a report in a folder of any name."""
+    """Return the relative link to a report in a folder of any name."""
     return Link(
         shortened(one.folder.name, _SHOWN), f"./{quote(os.fsencode(one.folder.name), safe='')}/report.html"
     )
 
 
 def is_ours(page: Path) -> bool:
-    """Tell whether a page is none or one of ours, which may be replaced."""
+    """Return whether a page is none or one of ours, which may be replaced."""
     if not page.is_symlink() and not page.exists():
         return True
     if not page.is_file():

@@ -293,7 +293,7 @@ class Job:
 
 
 def _run_of(manifest: str | None) -> str:
-    """Give the name of the run in a manifest; none where it is not one of ours."""
+    """Return the name of the run in a manifest; none where it is not one of ours."""
     with suppress(ValueError, AttributeError):
         return str(json.loads(manifest or "{}").get("run", ""))
     return ""
@@ -517,7 +517,7 @@ def _check_shared(spark: SparkSession, folder: str, option: str = "--output") ->
 
 
 def topic_versions(job: Job, firsts: Iterable[str] | None = None) -> dict[str, list[str]]:
-    """Give the topics that have the rows of tables, of all by default, in order, by the first of each table.
+    """Return the topics with the rows of tables, of all by default, in order, by the first of each table.
 
     An incompatible schema opens a new one; a table without rows has none. Raises :class:`UserError` where one
     that the row mapper knows is gone, or is another one than it has written.
@@ -572,7 +572,7 @@ def _look_up(
 
 
 def schemas_of(settings: JobSettings, source: str, *subjects: str) -> dict[int, Any]:
-    """Give all schemas of subjects of a source, by id."""
+    """Return all schemas of subjects of a source, by id."""
     found: dict[int, Any] = {}
     with open_schemas(settings.kafka, settings.registry, source) as schemas:
         for subject in subjects:
@@ -660,7 +660,7 @@ def errors_in_words(name: str) -> Iterator[None]:
 
 
 def _is_of_kafka(name: str, error: BaseException) -> bool:
-    """Tell whether a job failed because it could not read a topic."""
+    """Return whether a job failed because it could not read a topic."""
     if isinstance(error, UserError):
         return error.exit_code in (ExitCode.KAFKA, ExitCode.DATA)
     return isinstance(error, Exception) and _kafka_words(name, str(error)) is not None

@@ -68,7 +68,7 @@ class Kept(Protocol):
         """Return the records from an offset to before another as Kafka's source has them."""
 
     def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
-        """Give these in their order, up to ``count`` at once, with their offsets for timestamps."""
+        """Return these in their order, up to ``count`` at once, with their offsets for timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class TopicSlice:
         return f"{self.topic}, offsets {ranges}{archived}"
 
     def between(self, start: int, end: int) -> "TopicSlice":
-        """Give the part from an offset to before another, of a topic of one partition."""
+        """Return the part from an offset to before another, of a topic of one partition."""
         (partition,) = self.offsets
         return replace(self, offsets={partition: (start, end)})
 
@@ -134,7 +134,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def _reads_as_date(digits: str) -> bool:
-    """Tell whether digits may be meant as a date: with year, month and day, and perhaps a time."""
+    """Return whether digits may be meant as a date: with year, month and day, and perhaps a time."""
     try:
         return len(digits) in (8, 12, 14) and 1990 <= datetime.strptime(digits[:8], "%Y%m%d").year <= 2100  # noqa: DTZ007
     except ValueError:
@@ -171,7 +171,7 @@ def kafka_options(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _plain_key(pem: str, password: SecretStr | None) -> str:
-    """Give a private key as Java reads it: in PKCS #8, and not encrypted as OpenSSL does it."""
+    """Return a private key as Java reads it: in PKCS #8, and not encrypted as OpenSSL does it."""
     if "BEGIN PRIVATE KEY" in pem:
         return pem
     # Few keys are otherwise, and the package is not among those that spark-submit's Python needs.

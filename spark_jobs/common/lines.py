@@ -20,7 +20,7 @@ def batch_of(lines: Sequence[Line], layout: pa.Schema) -> pa.RecordBatch:
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Line]:
-    """Give the rows of a batch."""
+    """Return the rows of a batch."""
     return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 

@@ -158,7 +158,7 @@ class _Waiting:
         self.size += size
 
     def take(self) -> tuple[pa.RecordBatch, list[int]]:
-        """Give what waits as columns, and the raw offsets that it is made of."""
+        """Return what waits as columns, and the raw offsets that it is made of."""
         offsets = self.offsets
         self.offsets, self.count, self.size = [], 0, 0
         return self.columns.take(), offsets
@@ -276,7 +276,7 @@ class PieceWriter:
         return waiting
 
     def _table_of(self, topic: str, prefix: bytes) -> _Waiting:
-        """Give the table of records whose values, and keys where these count, begin with ``prefix``."""
+        """Return the table of records whose values, and keys where these count, begin with ``prefix``."""
         schema = self._decoder.schema(split_wire_format(prefix[:_PREFIX])[0])
         kind = self._kinds.get(topic)
         if kind is not None:
@@ -363,7 +363,7 @@ def _is_block(record: OutputRecord) -> bool:
 
 
 def _days(batch: pa.RecordBatch, time: _Time) -> pa.Array:
-    """Give the days of records, in UTC."""
+    """Return the days of records, in UTC."""
     column, name, unit = time
     return pc.struct_field(batch.column(column), name).cast(pa.timestamp(unit)).cast(pa.date32())
 

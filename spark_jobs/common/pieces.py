@@ -48,7 +48,7 @@ _FIRST_CHUNK: Final = re.compile(r"0/([0-9]{1,9})")
 
 
 def defining_records(spark: SparkSession, options: Mapping[str, str], part: TopicSlice) -> Iterator[Record]:
-    """Give the records of statements that define tables, in their order, of format descriptions and gaps.
+    """Yield the records of statements that define tables, in their order, of format descriptions and gaps.
 
     Among them may be statements that define none.
     """
@@ -68,7 +68,7 @@ def defining_records(spark: SparkSession, options: Mapping[str, str], part: Topi
 def _other_chunks(
     spark: SparkSession, options: Mapping[str, str], part: TopicSlice, first: Record, number: int
 ) -> Iterator[Record]:
-    """Give the ``number`` chunks that follow the first of a value, as far as they exist.
+    """Yield the ``number`` chunks that follow the first of a value, as far as they exist.
 
     They are near, unless the reader was restarted between them: they are looked for in growing strides. Where
     it has begun again at the first, that one has others.
@@ -90,7 +90,7 @@ def _other_chunks(
 
 
 def _chunk(record: Record) -> str | None:
-    """Give the header of a record that says which chunk it is."""
+    """Return the header of a record that says which chunk it is."""
     found = dict(record.headers or ()).get(HEADER_CHUNK)
     return None if found is None else found.decode("ascii", "replace")
 
@@ -186,7 +186,7 @@ def _take_pieces(read: _Read, pieces: Sequence[Piece], begin: _Begin) -> _OfBatc
 
 
 def _prepared(read: _Read, piece: Piece) -> Iterator[Sequence[Record]]:
-    """Give the XA transactions that are prepared before a piece, each after its format description."""
+    """Yield the XA transactions that are prepared before a piece, each after its format description."""
     for span in piece.prepared:
         if span.described is not None:
             yield [span.described]

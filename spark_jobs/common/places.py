@@ -13,19 +13,19 @@ from spark_jobs.common.session import java_class
 
 
 def local_path(path: str) -> Path | None:
-    """Give a path on this machine; None where it is elsewhere."""
+    """Return a path on this machine; None where it is elsewhere."""
     parts = urlsplit(path)
     return Path(parts.path if parts.scheme else path) if parts.scheme in ("", "file") else None
 
 
 def absolute(path: str) -> str:
-    """Give the whole of a path on this machine, as executors need it; others as they are."""
+    """Return the whole of a path on this machine, as executors need it; others as they are."""
     local = local_path(path)
     return path if local is None else str(local.absolute())
 
 
 def seen_by_executors(spark: SparkSession, folder: Path) -> bool:
-    """Tell whether executors can reach a folder of this machine: as many as answer at once."""
+    """Return whether executors can reach a folder of this machine: as many as answer at once."""
     context = spark.sparkContext
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".millrace-") as file:
         path = Path(file.name)

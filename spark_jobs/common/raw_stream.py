@@ -109,7 +109,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
 def _next(
     job: Job, one: Input, position: _Position | None, arrived: Arrived, notes: list[str]
 ) -> Begun | None:
-    """Give what is to be decoded next of a source, of what has arrived; None if there is nothing.
+    """Return what is to be decoded next of a source, of what has arrived; None if there is nothing.
 
     An undecided prepared transaction does not end the job when its records are deleted: a note
     says so. Without them its rows are missing, if it is committed after all.

@@ -153,7 +153,7 @@ def _state_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def _states(
     tables: TableRows, definition: bytes, *event: Any
 ) -> Iterator[tuple[int | None, int | None, int | None, str | None]]:
-    """Give key, old and new row of each change in an event, and the key in text."""
+    """Yield key, old and new row of each change in an event, and the key in text."""
     key = tables.key(definition)
     if not key:
         return

@@ -153,7 +153,7 @@ class _Transaction:
     counts: dict[_CountKey, list[int]] = field(default_factory=dict)
 
     def row(self, source: str) -> tuple[Any, ...]:
-        """Give the columns of the table ``transactions``."""
+        """Return the columns of the table ``transactions``."""
         return (
             source, self.epoch, valid_text(self.name), self.first_key, self.first_offset, self.last_offset,
             valid_text(self.log_file), self.position, self.server_id, self.thread_id, self.user, self.events,
@@ -230,12 +230,12 @@ class _Look:
 
 
 def _size_of(codec: ColumnCodec) -> int:
-    """Give how many bytes a value takes; where that depends on it, minus the bytes of its length."""
+    """Return how many bytes a value takes; where that depends on it, minus the bytes of its length."""
     return struct.calcsize("<" + codec.struct_code) if codec.struct_code else -codec.length_bytes
 
 
 def _raw_key(key: bytes) -> str:
-    """Give the key of the raw event that a typed one was made of."""
+    """Return the key of the raw event that a typed one was made of."""
     return key[: key.rindex(b":")].decode("ascii", "backslashreplace")
 
 
@@ -379,7 +379,7 @@ class PieceStatistics:
                 self._merge(one)
 
     def _time(self, timestamp: int, offset: int) -> int:  # noqa: ARG002 - of windows it is another
-        """Give the second in which an event counts."""
+        """Return the second in which an event counts."""
         return timestamp
 
     def _begin(self, head: EventRecord, key: bytes, offset: int) -> _Transaction:

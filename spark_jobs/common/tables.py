@@ -176,7 +176,7 @@ class Reached:
         return f"{self.last} at {self.place}{committed}"
 
     def has_snapshot(self, place: SourcePosition) -> bool:
-        """Tell whether rows that a snapshot read at a place are those of the moment, or from before it."""
+        """Return whether rows that a snapshot read at a place are those of the moment, or from before it."""
         return place.order() <= self.place.order() or self.next is None or place.order() <= self.next.order()
 
 
@@ -201,7 +201,7 @@ def order_of(order: tuple[int, int, int]) -> Column:
 
 
 def has_gtid(gtids: Gtids, name: str | None) -> bool | None:
-    """Tell whether a set has a transaction, None where that has no GTID."""
+    """Return whether a set has a transaction, None where that has no GTID."""
     try:
         if isinstance(gtids, GtidSet):
             return None if name is None else gtids.contains(name)
@@ -367,7 +367,7 @@ def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame,
 
 
 def table_schemas(job: Job, *subjects: str) -> dict[int, Any]:
-    """Give all schemas of subjects, by id."""
+    """Return all schemas of subjects, by id."""
     assert isinstance(job.settings, TableJobSettings)
     (source,) = job.sources
     return schemas_of(job.settings, source, *subjects)
@@ -436,14 +436,14 @@ class Log:
         )  # fmt: skip
 
     def snapshot_of(self, table: "Table") -> SnapshotTable | None:
-        """Give how far the last snapshot has read a table, under any of its names; None if it does not."""
+        """Return how far the last snapshot has read a table, under any of its names; None if it does not."""
         read = () if self.snapshot is None else self.snapshot.tables
         by_name = {(each.database, each.table): each for each in read}
         names = (table.database, table.name), *(era.table for era in reversed(table.eras.eras))
         return next((by_name[name] for name in names if name in by_name), None)
 
     def table(self, database: str, name: str) -> "Table":
-        """Give a table as of the moment; raises UserError if it did not exist, or is unknown."""
+        """Return a table as of the moment; raises UserError if it did not exist, or is unknown."""
         found = self.catalog.find(database, name, self.until)
         shown = f"{database}.{name}"
         state = None if found is None else found.definition
@@ -469,7 +469,7 @@ class Log:
         return Table(database, name, state, shown_columns, columns, eras, hidden)
 
     def name_now(self, database: str, name: str, place: tuple[int, int, int]) -> tuple[str, str]:
-        """Give the current name of a table that had another at a position."""
+        """Return the current name of a table that had another at a position."""
         here = database, name
         for statement in self.statements:
             parsed = statement.parsed
@@ -508,7 +508,7 @@ class Log:
         return KnownColumn(column, self._added(definition, column, eras))
 
     def _added(self, definition: ColumnDefinition, column: verified.Column, eras: TableHistory) -> Any:
-        """Tell what rows that were there have in a column since it was added."""
+        """Return what rows that were there have in a column since it was added."""
         names = [era.columns[definition.name].name for era in eras.eras]
         born = next((at for at, name in enumerate(names) if name is not None), 0)
         if not born:
@@ -585,7 +585,7 @@ class Table:
             raise SettingsError([f"--key lacks {', '.join(missing)} of the primary key of {self}"])
 
     def topics(self, log: Log, *, before: bool = False) -> dict[str, set[int]]:
-        """Give the topics that have its records, each with the eras for which it has them.
+        """Return the topics that have its records, each with the eras for which it has them.
 
         With ``before`` also the records from before it was created or last emptied.
         """
@@ -707,7 +707,7 @@ def counts_of(changes: DataFrame) -> Counts:
 
 
 def has_one_key(schemas: Mapping[int, Any], counts: Counts) -> bool:
-    """Tell whether a row has the same bytes for a key wherever it comes, after the id of the key's schema."""
+    """Return whether a row's key has the same bytes wherever it comes, after the id of its schema."""
     layouts = {
         json.dumps([(part["name"], part["type"]) for part in schemas[number]["fields"]], sort_keys=True)
         for number in counts.keys

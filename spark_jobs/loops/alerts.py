@@ -37,7 +37,7 @@ def new_alerts(
     sources: Sequence[str],
     told: Mapping[bytes, bytes],
 ) -> dict[str, bytes]:
-    """Give the records to write, by key: incidents that were not reported yet.
+    """Return the records to write, by key: incidents that were not reported yet.
 
     ``keys`` are those of raw events, by the number of the incident from 1 on.
     """

@@ -44,7 +44,7 @@ def follow(job: Job, look: Callable[[Job], None], pace: Pace, window: timedelta)
 
 
 def _inputs(job: Job, arrived: Mapping[str, Arrived], begun: datetime) -> Sequence[Input]:
-    """Give the range to read of each topic: from a time to the end of what arrived."""
+    """Return the range to read of each topic: from a time to the end of what arrived."""
     inputs = []
     for one in job.inputs:
         topic = one.part.topic

@@ -286,7 +286,7 @@ _DROPS: Final = "Each member drops events with its own id."
 
 
 def _is_of_shared_id(facts: Facts, one: Absence, origin: int | None = None) -> bool:
-    """Tell what is missing since two servers have an id, or a certain one: theirs, or all at one of them."""
+    """Return what is missing since two servers share an id, or a certain one: theirs, or all at one."""
     shared = set(facts.shared) if origin is None else {origin}
     at_owner = bool(shared & set(facts.streams[one.stream].own)) and one.rule == NEVER
     return one.origin in shared or (at_owner and one.origin not in facts.shared)
@@ -328,7 +328,7 @@ def _lost_at(facts: Facts, lost: Sequence[Absence]) -> str:
 
 
 def _sums(facts: Facts, lost: Iterable[Absence]) -> dict[str, int]:
-    """Give how many transactions each member lacks."""
+    """Return how many transactions each member lacks."""
     sums: dict[str, int] = {}
     for one in lost:
         sums[facts.source(one.stream)] = sums.get(facts.source(one.stream), 0) + one.transactions
@@ -474,7 +474,7 @@ def _others(facts: Facts, member: str, since: int | None) -> str:
 
 
 def _still_going(facts: Facts, one: Repeat) -> bool:
-    """Tell whether something may still circulate: unless the log continues for long without it."""
+    """Return whether something may still circulate: unless the log continues for long without it."""
     end, last = facts.streams[one.stream].last_time, one.until or one.since
     if one.going or end is None or last is None:
         return True
@@ -669,7 +669,7 @@ _REBUILD: Final = (
 
 
 def _counts_again(facts: Facts, origin: int, found: Sequence[Repeat]) -> str | None:
-    """Give the member that wrote under GTIDs of its own after others had executed them, if there is one."""
+    """Return the member that wrote under GTIDs of its own after others had executed them, if there is one."""
     owners = facts.owners(origin)
     own = [one.since for one in found if facts.source(one.stream) in owners]
     others = [one.since for one in found if facts.source(one.stream) not in owners]
@@ -707,7 +707,7 @@ def _missing(facts: Facts) -> Iterator[Incident]:
 
 
 def _is_filtered(facts: Facts, place: str, lost: Sequence[Absence]) -> bool:
-    """Tell whether all that got lost somewhere changes tables of which nothing is there."""
+    """Return whether all that got lost somewhere changes tables of which nothing is there."""
     there = {t for one in facts.streams if one.source == place for t in facts.tables.get(one.number, ())}
     tables = {table for one in lost for table in one.tables}
     return bool(tables) and not tables & there

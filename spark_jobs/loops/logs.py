@@ -152,7 +152,7 @@ class _Joiner:
         self._run.append((record.offset, number, record.value or b""))
 
     def rest(self) -> Iterator[Whole]:
-        """Give the event whose chunks have come, if there is one."""
+        """Yield the event whose chunks have come, if there is one."""
         if self._name is None:
             return
         (key, wanted), run = self._name, self._run
@@ -255,7 +255,7 @@ class _Transaction:
         }
 
     def line(self, source: str) -> Line:
-        """Give the columns of the table ``transactions``."""
+        """Return the columns of the table ``transactions``."""
         tables = sorted(
             ".".join(valid_text(part) or "" for part in name if part is not None) for name in self.tables
         )
@@ -539,7 +539,7 @@ _TOLD: Final = "topic string, outcome string"
 
 
 def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
-    """Give the heads of the log file in which what is read of a source begins, where they lie before it.
+    """Return the heads of the log file in which what is read of a source begins, where they lie before it.
 
     Which GTIDs they list is left out: others lie between them and what is read.
     """

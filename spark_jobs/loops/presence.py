@@ -252,7 +252,7 @@ def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> Data
 
 
 def _with_temporary(occurrences: DataFrame) -> DataFrame:
-    """Tell what changes only temporary tables, as their CREATE in any log tells: ``is_temporary``."""
+    """Return what changes only temporary tables, as their CREATE in any log tells: ``is_temporary``."""
     doubtful = occurrences.where("temporary is not null")
     created = doubtful.where("creates").select(sf.explode("temporary").alias("name")).distinct()
     place = ["source", "epoch", "first_offset"]
@@ -413,7 +413,7 @@ def claims(
 def _topologies(
     streams: Sequence[Stream], joined: Iterable[tuple[int, int]], shared: Iterable[int]
 ) -> dict[int, int]:
-    """Give a number of the topology of each stream: in one are those with something in common, or an id."""
+    """Return a number of the topology of each stream: in one are those with something in common, or an id."""
     found = {one.number: one.number for one in streams}
     names = [[one.number for one in streams if one.source == each.source] for each in streams]
     ids = [[one.number for one in streams if origin in one.own] for origin in shared]
@@ -528,7 +528,7 @@ def _emptied(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
 
 
 def _is_owned(streams: Sequence[Stream], place: str = "p") -> Column:
-    """Tell whether the ``place`` of a transaction is in the log of a server with the id of its origin."""
+    """Return whether the ``place`` of a transaction is in the log of a server with the id of its origin."""
     owned = sf.lit(False)
     for one in streams:
         owned |= (sf.col(f"{place}.stream") == one.number) & sf.col("origin").isin(*one.own)
@@ -694,7 +694,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
 
 
 def executed_before(transaction: str, gtids: str | None) -> bool | None:
-    """Tell whether a log's head lists a transaction as older than the log; None if that is unknown."""
+    """Return whether a log's head lists a transaction as older than the log; None if that is unknown."""
     if gtids is None:
         return None
     try:

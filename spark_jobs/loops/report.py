@@ -80,7 +80,7 @@ def _beside(findings: Findings) -> str:
 
 
 def _doubts(findings: Findings) -> Iterator[tuple[str, str]]:
-    """Give what speaks against a good verdict, the weightiest first."""
+    """Yield what speaks against a good verdict, the weightiest first."""
     if not findings.transactions:
         yield "nothing read", "No verdict: the input has no transactions."
     elif not findings.compared:

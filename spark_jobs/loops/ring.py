@@ -104,7 +104,7 @@ def _head(before: Point, last: Point, kind: str) -> str:
 
 
 def _towards(place: Point, other: Point) -> Point:
-    """Give the edge of a circle in the direction of a point."""
+    """Return the edge of a circle in the direction of a point."""
     length = hypot(other[0] - place[0], other[1] - place[1]) or 1
     step = (_NODE + 4) / length
     return place[0] + (other[0] - place[0]) * step, place[1] + (other[1] - place[1]) * step
@@ -126,7 +126,7 @@ def _member(name: str, text: str, place: Point, mood: str, *, looped: bool) -> s
 
 
 def _orphan_place(entry: Point | None) -> Point:
-    """Give the middle of the ring, beside it where a member is there, below it if there is no entry."""
+    """Return the middle of the ring, beside it where a member is there, below it if there is no entry."""
     if entry is None:
         return _CENTRE[0], _CENTRE[1] + 96
     return (_CENTRE[0] - 110, _CENTRE[1]) if entry == _CENTRE else _CENTRE

@@ -104,7 +104,7 @@ def _groups(members: Sequence[str], reached: Mapping[str, frozenset[str]]) -> li
 def _between(
     groups: Sequence[Sequence[str]], reached: Mapping[str, frozenset[str]], passages: Sequence[Passage]
 ) -> list[tuple[str, str]]:
-    """Give the ways from one group to another that lead over no third."""
+    """Return the ways from one group to another that lead over no third."""
     ways = []
     for start in groups:
         for end in groups:
@@ -119,7 +119,7 @@ def _between(
 
 
 def _ordered(group: Sequence[str], passages: Sequence[Passage]) -> tuple[Sequence[str], bool]:
-    """Give the order of a ring, and whether the logs tell it."""
+    """Return the order of a ring, and whether the logs tell it."""
     if len(group) == 2:
         return group, True
     cost = {(a, b): _cost(a, b, passages) for a in group for b in group if a != b}
@@ -137,7 +137,7 @@ def _ordered(group: Sequence[str], passages: Sequence[Passage]) -> tuple[Sequenc
 
 
 def _cost(start: str, end: str, passages: Sequence[Passage]) -> float:
-    """Tell how little it looks as if one member replicates from another: 0 where all is as if it did."""
+    """Return how little it looks as if one member replicates from another: 0 where all is as if it did."""
     both = [p.places for p in passages if p.origin != end and start in p.places and end in p.places]
     lags = [b - a for a, b in ((p[start][1], p[end][1]) for p in both) if a is not None and b is not None]
     if lags:

@@ -59,7 +59,7 @@ class _Found:
 
 
 def record_key(source: str, window_s: int, start: int) -> str:
-    """Give the key of a window in the topic."""
+    """Return the key of a window in the topic."""
     return f"{source}/{window_s}/{start}"
 
 

@@ -73,7 +73,7 @@ class WindowMetrics(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        """Give all figures as they are now."""
+        """Yield all figures as they are now."""
         found = list(self._sources.items())
         for name, told in _COUNTERS.items():
             counter = CounterMetricFamily(f"{_PREFIX}_{name}", told, labels=["source"])

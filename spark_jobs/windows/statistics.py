@@ -69,7 +69,7 @@ class WindowStatistics(PieceStatistics):
         super().take(records_of_columns(offsets, offsets, keys, values, headers))
 
     def finish(self) -> Outcome:
-        """Give the windows beside what was made of the piece."""
+        """Return the windows beside what was made of the piece."""
         outcome = super().finish()
         for offset, _ in self._dead_letters:
             self._at(self._time(0, offset)).totals.unreadable_records += 1
@@ -80,7 +80,7 @@ class WindowStatistics(PieceStatistics):
         return outcome
 
     def _time(self, timestamp: int, offset: int) -> int:  # noqa: ARG002 - the base goes by the event's own
-        """Give where the window begins that the record at an offset lies in."""
+        """Return where the window begins that the record at an offset lies in."""
         if not self._starts:
             return UNDATED
         return self._starts[max(bisect_right(self._offsets, offset) - 1, 0)]

@@ -61,7 +61,7 @@ class Lag:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + number
 
     def quantile(self, share: float) -> int:
-        """Give the lag that this share of the transactions does not exceed."""
+        """Return the lag that this share of the transactions does not exceed."""
         rank, seen = share * self.transactions, 0
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
@@ -72,7 +72,7 @@ class Lag:
         return self.most
 
     def told(self) -> dict[str, Any]:
-        """Give the figures, in ms, under the names that the batch has for them."""
+        """Return the figures, in ms, under the names that the batch has for them."""
         shares = {
             "p50": self.quantile(0.5),
             "p99": self.quantile(0.99),
@@ -82,7 +82,7 @@ class Lag:
         return {"transactions": self.transactions, **{name: us / 1000 for name, us in shares.items()}}
 
     def to_json(self) -> list[Any]:
-        """Give this as JSON has it."""
+        """Return this as JSON has it."""
         return [self.transactions, self.least, self.most, sorted(self.buckets.items())]
 
     @classmethod
@@ -118,7 +118,7 @@ class Totals:
         return self.inserts + self.updates + self.deletes
 
     def to_json(self) -> dict[str, int]:
-        """Give the figures by name."""
+        """Return the figures by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -212,7 +212,7 @@ class Window:
         self.ddl = sorted([*self.ddl, *more], key=lambda one: one["offset"])[:_LISTED]
 
     def told(self, source: str, window_s: int, most_tables: int, *, closed: bool) -> dict[str, Any]:
-        """Give the window as its record has it."""
+        """Return the window as its record has it."""
         shown, others = shown_tables(self, most_tables)
         return {
             "job": "analytics",
@@ -235,7 +235,7 @@ class Window:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Give this as JSON has it."""
+        """Return this as JSON has it."""
         return {
             "start": self.start,
             "totals": self.totals.to_json(),
@@ -265,7 +265,7 @@ class Window:
 def shown_tables(
     window: Window, most: int
 ) -> tuple[list[tuple[TableName, dict[str, int]]], dict[str, int] | None]:
-    """Give the tables of a window with most rows, and the sums of all others, if there are any."""
+    """Return the tables of a window with most rows, and the sums of all others, if there are any."""
     order = sorted(
         window.tables.items(),
         key=lambda one: (-sum(one[1][:3]), -one[1][4], one[0][0] or "", one[0][1] or ""),
@@ -279,7 +279,7 @@ def shown_tables(
 
 
 def _size(transaction: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Give what transactions are sorted by, the largest first."""
+    """Return what transactions are sorted by, the largest first."""
     return -transaction["rows"], -transaction["bytes"], transaction["first_offset"]
 
 
@@ -337,7 +337,7 @@ class Windows:
         return Looked(looked, found)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what is kept for what follows."""
+        """Return what is kept for what follows."""
         return {
             "until_ms": self.until_ms,
             "open": [self.open[start].to_json() for start in sorted(self.open)],

@@ -352,7 +352,7 @@ class Damaged:
         self._producer.poll(0)
 
     def offsets(self, *topics: str) -> set[tuple[str, int]]:
-        """Give topic and offset of the records that are none."""
+        """Return topic and offset of the records that are none."""
         return {(topic, offset) for topic in topics for offset in self.faults[topic]}
 
 
@@ -429,7 +429,7 @@ class Jobs:
 
 
 def listed(summary: dict[str, Any]) -> set[tuple[str, int]]:
-    """Give topic and offset of the records that a job lists; it lists all that it counts."""
+    """Return topic and offset of the records that a job lists; it lists all that it counts."""
     faults = summary["faulty_records"]
     found = {(fault["topic"], fault["offset"]) for fault in faults["first"]}
     assert len(found) == faults["number"]

@@ -151,7 +151,7 @@ def place(row: Mapping[str, Any]) -> tuple[int, ...]:
 def published(
     path: Path, selection: Mapping[str, Any] | None = None, **settings: Any
 ) -> tuple[dict[str, list[Any]], list[bytes]]:
-    """Give what the row mapper publishes, read by the reference, and its schema history."""
+    """Return what the row mapper publishes, read by the reference, and its schema history."""
     world = World(EventsTopic().add_file(path), limit=8 << 20, selection=selection, **settings)
     world.run()
     found: dict[str, list[Any]] = {}

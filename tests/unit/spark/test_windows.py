@@ -27,7 +27,7 @@ WINDOW_S = 60
 
 
 def dated(records: Sequence[Record], step_ms: int = 7_000) -> list[Record]:
-    """Give records the timestamps of a topic, a step apart."""
+    """Return records the timestamps of a topic, a step apart."""
     return [record._replace(timestamp_ms=1_000_000 + step_ms * n) for n, record in enumerate(records)]
 
 
