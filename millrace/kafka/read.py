@@ -40,6 +40,9 @@ _NO_LEADER_YET: Final = {
 }
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs have no types
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NONE_SINCE: Final = -1
+"""Answer of Kafka where no record has a time or a later one."""
+
 _BATCH: Final = 10_000
 _READER = "millrace-read"
 _END_S: Final = 0.5
@@ -195,14 +198,14 @@ def earliest_offsets(admin: AdminClient, partitions: Iterable[TopicPartition]) -
 
     A consumer's own look at the low watermark may give 0 for a moment, whatever was deleted.
     """
-    return _list_offsets(admin, partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+    return _list_offsets(admin, dict.fromkeys(partitions, _EARLIEST), IsolationLevel.READ_UNCOMMITTED)
 
 
 def latest_offsets(
     admin: AdminClient, partitions: Iterable[TopicPartition], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     """Return the offset after the last record of each partition; raises BrokerError."""
-    return _list_offsets(admin, partitions, _LATEST, isolation)
+    return _list_offsets(admin, dict.fromkeys(partitions, _LATEST), isolation)
 
 
 def offsets_since(admin: AdminClient, topic: str, timestamp_ms: int) -> dict[int, int]:
@@ -211,29 +214,30 @@ def offsets_since(admin: AdminClient, topic: str, timestamp_ms: int) -> dict[int
         numbers = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         partitions = [TopicPartition(topic, number) for number in numbers]
         ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
-        futures = admin.list_offsets(
-            dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms)), request_timeout=_TIMEOUT_S
-        )
-        found = {at: int(answer_of(future, _TIMEOUT_S).offset) for at, future in futures.items()}
-    return {at.partition: ends[at] if found[at] < 0 else found[at] for at in partitions}
+        since = dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        found = _list_offsets(admin, since, IsolationLevel.READ_UNCOMMITTED, least=_NONE_SINCE)
+    return {at.partition: ends[at] if found[at] == _NONE_SINCE else found[at] for at in partitions}
 
 
 def _list_offsets(
-    admin: AdminClient, partitions: Iterable[TopicPartition], which: OffsetSpec, isolation: IsolationLevel
+    admin: AdminClient,
+    wanted: dict[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel,
+    *,
+    least: int = 0,
 ) -> dict[TopicPartition, int]:
     """Look up offsets. A partition of a topic just created may have no leader yet; that is waited for.
 
     The client gives OFFSET_INVALID (-1001) and no error for a partition of which a broker that has just
     started did not answer. That is waited for too: it must never be taken for an end.
     """
-    wanted = dict.fromkeys(partitions, which)
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
         found: dict[TopicPartition, int] = {}
         for partition, future in futures.items():
             try:
-                found[partition] = _answered(future)
+                found[partition] = _answered(future, least)
             except KafkaException as error:
                 if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
                     with translated(f"looking up offsets of {partition.topic}"):
@@ -244,8 +248,8 @@ def _list_offsets(
             return found
 
 
-def _answered(future: "Future[ListOffsetsResultInfo]") -> int:
+def _answered(future: "Future[ListOffsetsResultInfo]", least: int) -> int:
     offset = int(answer_of(future, _TIMEOUT_S).offset)
-    if offset < 0:
+    if offset < least:
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no offset in the answer"))
     return offset

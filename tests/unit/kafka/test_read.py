@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 
 from millrace.kafka import read
 from millrace.kafka.errors import BrokerError
-from millrace.kafka.read import held_offsets, latest_offsets
+from millrace.kafka.read import held_offsets, latest_offsets, offsets_since
 from millrace.kafka.state import _last_between
 
 
@@ -37,10 +37,21 @@ def test_an_offset_that_is_not_known_is_no_end() -> None:
     assert held_offsets(admin, {"t.raw": 1}) == {("t.raw", 0): range(3, 7)}
 
 
+def test_an_offset_by_time_that_is_not_known_is_no_end() -> None:
+    """Kafka's answer -1 says that no record is as late; the client's -1001 says nothing."""
+    admin: Any = Admin(7, -1001, 3)
+    admin.list_topics = lambda _topic, **_: SimpleNamespace(
+        topics={"t.raw": SimpleNamespace(partitions={0: None})}
+    )
+    assert offsets_since(admin, "t.raw", 1) == {0: 3}
+    admin.left = [7, -1001, -1]
+    assert offsets_since(admin, "t.raw", 1) == {0: 7}
+
+
 def test_an_offset_that_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_TIMEOUT_S", 0.01)
     admin: Any = Admin(-1001)
-    with pytest.raises(KafkaException, match="no offset in the answer"):
+    with pytest.raises(BrokerError, match=r"of t\.raw: no offset in the answer"):
         latest_offsets(admin, [TopicPartition("t.raw", 0)], IsolationLevel.READ_UNCOMMITTED)
 
 
