@@ -9,7 +9,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -152,10 +153,10 @@ def is_alive(pid: int) -> bool:
 
 def status_of(url: str) -> tuple[int, str]:
     """What a service answers: the code, 0 where there is no answer, and the text."""
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
+    with suppress(OSError, HTTPException):  # it does not run, or ends
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+    return 0, ""

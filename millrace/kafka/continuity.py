@@ -33,7 +33,7 @@ from millrace.avro.records import is_dead_letter_of
 from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, Since
 from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
 from millrace.contract import HEADER_CHUNK, Topics, is_of_rows
-from millrace.kafka.errors import BrokerError, translated
+from millrace.kafka.errors import BrokerError
 from millrace.kafka.input import InputReader
 from millrace.kafka.read import held_offsets, latest_offsets, read_topic, record_of
 from millrace.kafka.refusals import TopicsRefusedError
@@ -250,8 +250,7 @@ class ContinuityGuard:
         """Take note of the ends of other topics, where all that the service has written is committed."""
         there = [name for name in self.topics.others if name in self.continuity.topics]
         whole = [TopicPartition(name, 0) for name in there if name not in self._unfinished]
-        with translated("looking up the ends of topics"):
-            ends = latest_offsets(self.admin, whole, IsolationLevel.READ_UNCOMMITTED) if whole else {}
+        ends = latest_offsets(self.admin, whole, IsolationLevel.READ_UNCOMMITTED) if whole else {}
         moved = {partition.topic: Since(end) for partition, end in ends.items()}
         self.continuity = replace(self.continuity, others={**self.continuity.others, **moved})
 

@@ -104,8 +104,7 @@ class CommitPolicy:
 def _ends_of(admin: client.AdminClient, topics: Iterable[str]) -> dict[str, int]:
     """Look up the offsets after the last records of topics, those of open transactions included."""
     partitions = [TopicPartition(topic, 0) for topic in topics]
-    with translated("looking up the ends of topics"):
-        found = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+    found = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
     return {partition.topic: end for partition, end in found.items()}
 
 
@@ -243,9 +242,8 @@ class TransactionalProducer:
         own = [Topics(self._source).of_service(each).own for each in services]
         admin = client.admin_client(self._settings)
         partitions = [TopicPartition(name, 0) for name in topic_ids(admin, [self._state_topic, *own])]
-        with translated("looking up the ends of topics"):
-            ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
-            decided = latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED)
+        ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+        decided = latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED)
         undecided = [at.topic for at in partitions if decided[at] < ends[at]]
         if not undecided:
             return

@@ -167,9 +167,8 @@ def end_offsets(admin: AdminClient, topics: Iterable[tuple[str, int]]) -> dict[s
     if not partitions:
         return {}
     sums: dict[str, int] = {}
-    with translated("looking up the ends of topics"):
-        for partition, offset in latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED).items():
-            sums[partition.topic] = sums.get(partition.topic, 0) + offset
+    for partition, offset in latest_offsets(admin, partitions, IsolationLevel.READ_COMMITTED).items():
+        sums[partition.topic] = sums.get(partition.topic, 0) + offset
     return sums
 
 
@@ -183,13 +182,10 @@ def held_offsets(
     partitions = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
     if not partitions:
         return {}
-    with translated("looking up the extent of topics"):
-        first = earliest_offsets(admin, partitions)
-        ends = latest_offsets(
-            admin,
-            partitions,
-            IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED,
-        )
+    first = earliest_offsets(admin, partitions)
+    ends = latest_offsets(
+        admin, partitions, IsolationLevel.READ_UNCOMMITTED if undecided else IsolationLevel.READ_COMMITTED
+    )
     return {(at.topic, at.partition): range(first[at], ends[at]) for at in partitions}
 
 
@@ -210,12 +206,12 @@ def latest_offsets(
 
 def offsets_since(admin: AdminClient, topic: str, timestamp_ms: int) -> dict[int, int]:
     """Return for each partition the offset of its first record of a time or later, or its end."""
-    with translated(f"looking up offsets of {topic} by time"):
+    with translated(f"looking up the partitions of {topic}"):
         numbers = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        partitions = [TopicPartition(topic, number) for number in numbers]
-        ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
-        since = dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms))
-        found = _list_offsets(admin, since, IsolationLevel.READ_UNCOMMITTED, least=_NONE_SINCE)
+    partitions = [TopicPartition(topic, number) for number in numbers]
+    ends = latest_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+    since = dict.fromkeys(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+    found = _list_offsets(admin, since, IsolationLevel.READ_UNCOMMITTED, least=_NONE_SINCE)
     return {at.partition: ends[at] if found[at] == _NONE_SINCE else found[at] for at in partitions}
 
 

@@ -154,8 +154,7 @@ def last_records(
     backwards in growing strides, so that their length does not matter.
     """
     config = consumer_config(settings, "millrace-read", follow=False) | {"enable.partition.eof": True}
-    with translated("reading the ends of topics"):
-        found_now = held_offsets(admin_client(settings), topics, undecided=undecided)
+    found_now = held_offsets(admin_client(settings), topics, undecided=undecided)
     left = {at: held for at, held in found_now.items() if held}
     found: dict[Target, Record] = {}
     if not left:
@@ -182,8 +181,7 @@ def last_records(
 def oldest_offset(settings: KafkaSettings, topic: str) -> int:
     """Return the offset of the first record that partition 0 still holds."""
     partition = TopicPartition(topic, 0)
-    with translated(f"looking up the start of {topic}"):
-        return earliest_offsets(admin_client(settings), [partition])[partition]
+    return earliest_offsets(admin_client(settings), [partition])[partition]
 
 
 def held_range(settings: KafkaSettings, topic: str) -> range:
@@ -194,8 +192,7 @@ def held_range(settings: KafkaSettings, topic: str) -> range:
 def newest_offset(settings: KafkaSettings, topic: str) -> int:
     """Return the offset after the last record of partition 0, open transactions included."""
     partition = TopicPartition(topic, 0)
-    with translated(f"looking up the end of {topic}"):
-        return latest_offsets(admin_client(settings), [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
+    return latest_offsets(admin_client(settings), [partition], IsolationLevel.READ_UNCOMMITTED)[partition]
 
 
 def _last_between(

@@ -1,5 +1,6 @@
 """What an administrator does to topics of a real Kafka while services run."""
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -12,10 +13,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from millrace.kafka.client import admin_client
+from millrace.kafka.client import AdminClient, admin_client
 from millrace.runtime.settings import KafkaSettings
 
-__all__ = ["AUTHORIZER", "Administrator"]
+__all__ = ["AUTHORIZER", "Administrator", "delete_records"]
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -72,3 +73,9 @@ def _acl(
     topic: str, kind: ResourceType, operation: AclOperation, permission: AclPermissionType
 ) -> AclBinding:
     return AclBinding(kind, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, permission)
+
+
+def delete_records(admin: AdminClient, topic: str, end: int) -> bool:
+    """Delete the records before an offset; False until the log has a policy that allows it."""
+    (future,) = admin.delete_records([TopicPartition(topic, 0, end)]).values()
+    return future.exception(30) is None

@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 
 import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import OFFSET_END
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from millrace.avro.registry import SchemaLostError, SchemaRegistry, UnknownSchemaError
@@ -20,6 +20,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import RegistrySettings, TopicsSettings
 from tests.service_process import wait_for
 
+from .broker_control import delete_records
 from .rows_world import SERVICES, RowsWorld
 from .test_rowmapper import differences, run
 
@@ -111,12 +112,7 @@ def test_a_topic_of_schemas_that_is_emptied_or_made_again(settings, admin, sourc
 
     def empty():
         set_policy("compact,delete")  # of one that is compacted alone no records are deleted
-
-        def is_deleted():
-            (future,) = admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]).values()
-            return future.exception() is None  # until the log has its new policy
-
-        wait_for(is_deleted, None, "the end of the records")
+        wait_for(lambda: delete_records(admin, topic, OFFSET_END), None, "the end of the records")
         set_policy("compact")
 
     def remove():

@@ -11,23 +11,19 @@ it does not. Anything else is a loss without a word:
 
 import json
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from subprocess import TimeoutExpired
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, NewPartitions
 
 from millrace.avro.service_state import RowMapperState
 from millrace.contract import GAP, HEADER_MARKER
-from millrace.kafka.client import AdminClient, connect
+from millrace.kafka.client import connect
 from millrace.kafka.errors import BrokerError
 from millrace.kafka.schema_topic import SchemaTopic
 from millrace.kafka.state import held_range, last_record, read_state
@@ -35,10 +31,10 @@ from millrace.kafka.topics import TOPIC_SPECS, ensure_topics
 from millrace.local import Kafka, MySQL, Registry
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.settings import TopicsSettings
-from tests.service_process import ServiceProcess, wait_for
+from tests.service_process import ServiceProcess, status_of, wait_for
 from tests.shared import PROJECT
 
-from .broker_control import AUTHORIZER, Administrator
+from .broker_control import AUTHORIZER, Administrator, delete_records
 from .rows_world import RowsWorld
 from .test_rowmapper import differences, run
 from .test_snapshot import take, wait_until_merged
@@ -237,28 +233,15 @@ class FaultWorld(RowsWorld):
             if "t" in self.quarantined():
                 return WAITS
             steady = steady + 1 if self.has(number) else 0
-            return GOES_ON if steady > 10 else None  # nothing comes for three of its looks
+            return GOES_ON if steady > 30 else None  # nothing comes for several of its looks
 
         return wait_for(look, None, lambda: f"{kind}: a word or row {number}: {self.log('run')}", 90)
 
 
-def delete_records(admin: AdminClient, topic: str, end: int) -> bool:
-    """Delete the records before an offset; False until the log has a policy that allows it."""
-    (future,) = admin.delete_records([TopicPartition(topic, 0, end)]).values()
-    return future.exception(30) is None
-
-
 def ready(process: ServiceProcess) -> str:
     """What /readyz says; nothing where all is well."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/readyz", timeout=10):
-            return ""
-    except urllib.error.HTTPError as error:
-        with suppress(HTTPException):  # it ends
-            return error.read().decode()
-        return ""
-    except (OSError, HTTPException) as error:
-        return str(error)
+    code, text = status_of(f"http://127.0.0.1:{process.port}/readyz")
+    return "" if code == 200 else text or "no answer"
 
 
 @contextmanager
