@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, overload
 
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL, C1
@@ -13,6 +13,21 @@ _UNPRINTABLE: Final = re.compile(
 _SLICE: Final = 1 << 16
 _BYTES: Final = range(0xDC80, 0xDD00)
 """The surrogates by which Python's ``surrogateescape`` stands for single bytes."""
+
+
+@overload
+def valid_text(text: str) -> str: ...
+
+
+@overload
+def valid_text(text: None) -> None: ...
+
+
+def valid_text(text: str | None) -> str | None:
+    """Return a name as text that every consumer can read; bytes that are not UTF-8 are escaped."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -59,7 +59,7 @@ of a batch that has a new table, as the first ones have."""
 _NEAR: Final = 100
 """Records that may be held back."""
 
-_ENDS: Final = codes_of(Role.COMMIT)
+ENDS: Final = codes_of(Role.COMMIT)
 """Types of events that end a transaction."""
 
 _HEADERS: Final = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -239,7 +239,7 @@ class WholeTransactions:
         at = 0
         if self._held:
             near = _types(records, 0, min(_NEAR, len(records)))
-            ends = [found + 1 for code in _ENDS if (found := near.find(code)) >= 0]
+            ends = [found + 1 for code in ENDS if (found := near.find(code)) >= 0]
             at = min(ends, default=len(near))
             self._held.extend(records[:at])
             if not ends and len(self._held) < _NEAR:
@@ -263,7 +263,7 @@ def _after_commit(records: Sequence[Record], start: int, end: int) -> int | None
     """Return the place after the last commit in some records, if it is near their end."""
     start = max(start, end - _NEAR)
     near = _types(records, start, end)
-    last = max(map(near.rfind, _ENDS))
+    last = max(map(near.rfind, ENDS))
     return None if last < 0 else start + last + 1
 
 

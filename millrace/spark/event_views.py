@@ -35,6 +35,7 @@ from millrace.contract import ABANDONED, HEADER_MARKER
 from millrace.spark.decoding import Decoding
 from millrace.spark.views import OF_TRANSACTION, DecodedView, batch_of, sequence_text
 from millrace.stage import OutputRecord
+from millrace.text import valid_text
 
 _EVENT: Final = "event"
 _ROWS: Final = 4096
@@ -159,7 +160,7 @@ class _Transaction:
             "_server_id": head.server_id,
             "_position": {
                 "epoch": head.epoch,
-                "file": _valid(head.log_file),
+                "file": valid_text(head.log_file),
                 "pos": head.position,
                 "sub_index": head.sub_index,
             },
@@ -223,7 +224,7 @@ class TransactionsView(DecodedView):
     def _take(self, head: EventRecord) -> None:
         one = self._open
         if head.transaction is not None and (one is None or head.begins or one.name != head.transaction):
-            one = self._open = _Transaction(head, _valid(head.transaction))
+            one = self._open = _Transaction(head, valid_text(head.transaction))
         event = head.event
         if isinstance(event, TableMapEvent | FormatDescriptionEvent | StartEventV3):
             with suppress(BinlogError):
@@ -250,7 +251,7 @@ class TransactionsView(DecodedView):
         table_map = self._state.table_maps.get(event.table_id)
         if event.ends_statement:
             self._state.observe(event)
-        name = _valid(head.database or ""), _valid(head.table or "")
+        name = valid_text(head.database or ""), valid_text(head.table or "")
         counts = one.tables.setdefault(name, [0, 0, 0])
         number = _NUMBERS[event.operation.statement]
         rows = None
@@ -268,7 +269,7 @@ def _note_statement(one: _Transaction, event: StatementEvent) -> None:
     one.thread_id = one.thread_id or event.thread_id or None
     variables = event.status_variables
     if one.user is None and variables is not None and variables.invoker is not None:
-        one.user = _valid(f"{variables.invoker.user}@{variables.invoker.host}")
+        one.user = valid_text(f"{variables.invoker.user}@{variables.invoker.host}")
     with suppress(BinlogError):
         text = event.beginning
         if one.statement is None and text != b"BEGIN" and classify(text).kind not in TRANSACTION_CONTROL:
@@ -276,9 +277,4 @@ def _note_statement(one: _Transaction, event: StatementEvent) -> None:
 
 
 def _statement(text: bytes) -> str:
-    return _valid(decode_text(text[: 4 * _LONGEST_STATEMENT]))[:_LONGEST_STATEMENT]
-
-
-def _valid(text: str) -> str:
-    """Return text that every consumer can read; bytes that are not UTF-8 are escaped."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return valid_text(decode_text(text[: 4 * _LONGEST_STATEMENT]))[:_LONGEST_STATEMENT]

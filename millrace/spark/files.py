@@ -23,22 +23,19 @@ from millrace.binlog.errors import BinlogError, TruncatedError
 from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import QueryCompressedEvent, QueryEvent, XaPrepareLogEvent
 from millrace.binlog.file import iter_batches
-from millrace.binlog.grammar import Role
 from millrace.binlog.header import FIRST_POSITION, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.statement import StatementKind, classify, xid_text
-from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.contract import RawKey, log_number
 from millrace.log_files import PACKING_ERRORS, file_order, plain_name, unpacked
 from millrace.rowmapper.session import DEFINING
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.spark.raw_topic import BEGINS
+from millrace.spark.decoding import ENDS
+from millrace.spark.raw_topic import BEGINS, DESCRIBES
 from millrace.stage import Record
 
-_ENDS: Final = codes_of(Role.COMMIT)
-_DESCRIBES: Final = codes_of(Role.START)
 _QUERIES: Final = frozenset({EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT})
 _TOLD: Final = re.compile(("(?i)\\b(?:XA|" + "|".join(sorted(DEFINING)) + ")\\b").encode())
 """What the text of a statement has that the driver looks at."""
@@ -224,9 +221,9 @@ class _Scanner:
             self._cut_after = None
         if code in BEGINS and self._size >= self._next_cut:
             self._cut(index, position, self._number)
-        elif code in _ENDS and self._size >= self._next_cut:
+        elif code in ENDS and self._size >= self._next_cut:
             self._cut_after = index, position + len(data), self._number + 1
-        elif code in _DESCRIBES:
+        elif code in DESCRIBES:
             (record,) = _records(file, [(position, data)], self._number)
             self._description = self._description or record
             self._found.defining.append(record)

@@ -22,7 +22,7 @@ from millrace.binlog.types import EventType
 from millrace.contract import ABANDONED, HEADER_MARKER, EventKey, RawKey
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.settings import KafkaSettings
-from millrace.spark.decoding import Decoding, RawDecoder
+from millrace.spark.decoding import ENDS, Decoding, RawDecoder
 from millrace.stage import Record
 
 _GROUP: Final = "millrace-job"
@@ -42,8 +42,7 @@ _FIRST_RECORDS: Final = 100
 
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 BEGINS: Final = codes_of(*HEADING)
-_ENDS: Final = codes_of(Role.COMMIT)
-_DESCRIBES: Final = codes_of(Role.START)
+DESCRIBES: Final = codes_of(Role.START)
 _STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
 _TABLE_ID: Final = slice(19, 25)
 _MOST_TABLES: Final = 1000
@@ -268,7 +267,7 @@ class Walk:
         code = _type_of(record)
         if code in BEGINS:
             self._begin(record)
-        elif code in _ENDS or code in _DESCRIBES:
+        elif code in ENDS or code in DESCRIBES:
             self._begin(None)
         elif not self.open:
             return
@@ -333,7 +332,7 @@ class _Search:
             code = _type_of(record)
             if code in BEGINS:
                 return record.offset
-            if code in _ENDS:
+            if code in ENDS:
                 return record.offset + 1
         return None
 
@@ -349,7 +348,7 @@ class _Search:
                 code = _type_of(record)
                 if code in BEGINS:
                     found = record.offset
-                elif code in _ENDS:
+                elif code in ENDS:
                     found = record.offset + 1
             if found is not None:
                 return found
@@ -414,7 +413,7 @@ class _Search:
 
     def _description(self, start: int, before: int) -> Record | None:
         for record in islice(self.records(start, before), _FIRST_RECORDS):
-            if _type_of(record, plain=False) in _DESCRIBES:
+            if _type_of(record, plain=False) in DESCRIBES:
                 return record._replace(timestamp_ms=record.offset)
         return None
 

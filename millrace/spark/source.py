@@ -7,6 +7,7 @@ between two calls but what the pickled objects have.
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -329,7 +330,7 @@ class LogStreamReader(DataSourceStreamReader):
         self._reading = _Reading(self._options, schema, None)
         self._reached: int | None = None
 
-    @property
+    @cached_property
     def _topic(self) -> RawTopic:
         assert self._source is not None
         return self._source.topic()
@@ -376,4 +377,4 @@ class LogStreamReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need."""
-        return {**self.__dict__, "_source": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_topic"} | {"_source": None}

@@ -14,7 +14,7 @@ from millrace.binlog.statement import xid_text
 from millrace.binlog.types import EventType
 from millrace.contract import Topics
 from millrace.kafka.client import admin_client
-from millrace.kafka.read import held_offsets, offsets_since, read_topic
+from millrace.kafka.read import held_offsets, offsets_since, read_topic, topic_names
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
@@ -122,19 +122,19 @@ class RawTopic:
         self._topic = self._topics.raw
         self._start = start
         self._end = end
+        self._read: dict[str, tuple[int, list[bytes]]] = {}
 
     def __str__(self) -> str:
         return self._topic
 
-    def offsets(self) -> range:
+    def _asked(self, held: range) -> range:
         """Return the offsets that are asked for, of those that are there and committed."""
-        held = self._held()
         start, end = self._place(self._start, held.start), self._place(self._end, held.stop)
         return range(min(max(start, held.start), held.stop), min(end, held.stop))
 
     def _held(self) -> range:
         admin = admin_client(self._kafka)
-        if self._topic not in admin.list_topics(timeout=self._kafka.connect_timeout_s).topics:
+        if self._topic not in topic_names(admin):
             raise UserError(
                 f"topic {self._topic} does not exist; check the source's name and that the reader has run",
                 ExitCode.KAFKA,
@@ -148,33 +148,41 @@ class RawTopic:
 
     def spans(self, least: int, *, decoded: bool) -> list[TopicSpan]:
         """Cut what is asked for into ``least`` spans or more; unless ``decoded``, anywhere."""
-        asked = self.offsets()
+        held = self._held()
+        asked = self._asked(held)
         number = _number(asked, least)
         if not decoded:
             edges = [asked.start + len(asked) * index // number for index in range(number + 1)]
             pieces = [Piece(at, end) for at, end in pairwise(edges) if at < end]
         else:
             offsets = asked.start, asked.stop
-            pieces = find_pieces(self._kafka, self._topic, offsets, self._held().start, number, within=False)
-        return self._spans(pieces)
+            pieces = find_pieces(self._kafka, self._topic, offsets, held.start, number, within=False)
+        return self._spans(pieces, held.start)
 
-    def _spans(self, pieces: Sequence[Piece]) -> list[TopicSpan]:
-        carried, first = CarriedSettings.of(self._kafka), self._held().start
+    def _spans(self, pieces: Sequence[Piece], first: int) -> list[TopicSpan]:
+        carried = CarriedSettings.of(self._kafka)
         return [TopicSpan(carried, self._topic, first, piece) for piece in pieces]
 
     def definitions(self) -> tuple[list[bytes], list[bytes]]:
         """Return the definitions of tables that the reader has found, and those of the schema history."""
-        catalog, schemas = (
-            [value for message in read_topic(self._kafka, topic) if (value := message.value()) is not None]
-            for topic in (self._topics.catalog, self._topics.schemas)
-        )
-        return catalog, schemas
+        return self._values(self._topics.catalog), self._values(self._topics.schemas)
+
+    def _values(self, topic: str) -> list[bytes]:
+        """Return the values of a topic, of which those that came since the last time are read."""
+        start, values = self._read.get(topic, (0, []))
+        for message in read_topic(self._kafka, topic, start=start):
+            start = (message.offset() or 0) + 1
+            if (value := message.value()) is not None:
+                values.append(value)
+        self._read[topic] = start, values
+        return list(values)
 
     # -- as a stream ----------------------------------------------------------------------------------
 
     def beginning(self) -> int:
         """Return the first offset of a stream: one where no transaction is open."""
-        held, asked = self._held(), self.offsets()
+        held = self._held()
+        asked = self._asked(held)
         if asked.start == held.start:
             return held.start
         place = first_place(self._kafka, self._topic, (asked.start, held.stop), held.start)
@@ -206,11 +214,12 @@ class RawTopic:
                 ExitCode.DATA,
             )
         if not decoded:
-            return self._spans([Piece(start, end)])
+            return self._spans([Piece(start, end)], held.start)
         number = _number(range(start, end), least)
         pieces = find_pieces(self._kafka, self._topic, (start, end), held.start, number, within=False)
         described = described_at(self._kafka, self._topic, start, held.start, end=end)
-        return self._spans([replace(pieces[0], start=start, described=described), *pieces[1:]])
+        pieces[0] = replace(pieces[0], start=start, described=described)
+        return self._spans(pieces, held.start)
 
 
 def _number(offsets: range, least: int) -> int:

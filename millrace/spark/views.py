@@ -4,6 +4,7 @@ A view takes the raw records of a span in their order, which begins where no tra
 only the columns that the user's schema has, by the stages of the services (:mod:`millrace.spark.decoding`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -153,7 +154,7 @@ def _headers(headers: Iterable[Any]) -> pa.Array:
     return pa.array(rows, type_) if any(rows) else pa.nulls(len(rows), type_)
 
 
-class DecodedView:
+class DecodedView(ABC):
     """What the views of decoded records have in common."""
 
     def __init__(self, decoding: Decoding, layout: pa.Schema, *, fail: bool) -> None:
@@ -198,8 +199,9 @@ class DecodedView:
         values = [value or b"" for _, value, *_ in made]
         return AvroColumns(self._decoder.schema(split_wire_format(values[0])[0])).read(values)
 
+    @abstractmethod
     def _made(self, topic: str, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """Return what the view has of records that were written to a topic."""
 
 
 class CorruptView(DecodedView):

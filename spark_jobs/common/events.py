@@ -29,6 +29,7 @@ from millrace.binlog.grammar import Role
 from millrace.binlog.gtid_set import GtidSet
 from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
+from millrace.text import valid_text
 from spark_jobs.common.content import CONTENT_TYPES, statement_digest
 from spark_jobs.common.kafka import read_records
 from spark_jobs.common.lines import Line, read_lines, rows_of
@@ -201,13 +202,6 @@ def gtids_of(event: PreviousGtidsLogEvent | MariadbGtidListEvent) -> str:
     if isinstance(event, PreviousGtidsLogEvent):
         return str(GtidSet.from_event(event))
     return ",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in event.entries)
-
-
-def valid_text(text: str | None) -> str | None:
-    """Return a name as text that every consumer can read; bytes that are not UTF-8 are escaped."""
-    if text is None or text.isascii():
-        return text
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 _ARROW_TYPES: Final = {

@@ -49,8 +49,8 @@ from millrace.binlog_command.row_kernel import counting
 from millrace.contract import ABANDONED, HEADER_MARKER
 from millrace.spark.decoding import Decoding, RawDecoder
 from millrace.stage import OutputRecord, Record
-from millrace.text import printable, shortened
-from spark_jobs.common.events import arrow_schema, valid_text
+from millrace.text import printable, shortened, valid_text
+from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.files import ParquetFiles
 from spark_jobs.common.fingerprint import fingerprint
 from spark_jobs.common.outcome import Outcome, write_dead_letters

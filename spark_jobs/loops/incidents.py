@@ -335,6 +335,13 @@ def _sums(facts: Facts, lost: Iterable[Absence]) -> dict[str, int]:
     return sums
 
 
+def _repeated_line(facts: Facts, one: Repeat, what: str) -> str:
+    return (
+        f"{facts.source(one.stream)} applied {one.transactions:,} of {what} {one.occurrences:,} times: "
+        f"{', '.join(one.evidence)}"
+    )
+
+
 def _lost_line(facts: Facts, one: Absence) -> str:
     there = _and(facts.sources(one.references))
     return (
@@ -456,11 +463,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         going=going,
         path=members,
         tables=_tables(one.tables for one in found),
-        evidence=[
-            f"{facts.source(one.stream)} applied {one.transactions:,} of them {one.occurrences:,} times: "
-            f"{', '.join(one.evidence)}"
-            for one in found
-        ],
+        evidence=[_repeated_line(facts, one, "them") for one in found],
         statements=_stop_loop(facts, origin, members, going=going),
         selects=[("repeats", origin, one.stream) for one in found],
     )
@@ -580,11 +583,7 @@ def _twice(facts: Facts, member: str, found: Sequence[Repeat], kind: str, what: 
         until=_most(one.until for one in found),
         transactions=transactions,
         tables=_tables(one.tables for one in found),
-        evidence=[
-            f"{facts.source(one.stream)} applied {one.transactions:,} of server {one.origin} "
-            f"{one.occurrences:,} times: {', '.join(one.evidence)}"
-            for one in found
-        ],
+        evidence=[_repeated_line(facts, one, f"server {one.origin}") for one in found],
         selects=[("repeats", one.origin, one.stream) for one in found],
     )
 

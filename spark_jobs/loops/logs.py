@@ -36,6 +36,7 @@ from millrace.kafka.errors import InputLostError
 from millrace.spark.decoding import prepare_worker
 from millrace.spark.raw_topic import CarriedSettings, Piece, head_of_file, read_piece, read_spans
 from millrace.stage import Record
+from millrace.text import valid_text
 from spark_jobs.common.content import CONTENT_TYPES, DIGESTS, digest, statement_digest
 from spark_jobs.common.events import (
     TABLE_MAP_POST_HEADER,
@@ -45,7 +46,6 @@ from spark_jobs.common.events import (
     read_events,
     read_record,
     type_name,
-    valid_text,
 )
 from spark_jobs.common.faults import FAULT_SCHEMA
 from spark_jobs.common.files import ParquetFiles

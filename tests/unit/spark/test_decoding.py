@@ -22,7 +22,7 @@ from millrace.runtime.settings import KafkaSettings, load_settings
 from millrace.spark import decoding as decoding_module
 from millrace.spark import raw_topic
 from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions, _Kept, sections_of
-from millrace.spark.raw_topic import _ENDS, Piece, find_pieces
+from millrace.spark.raw_topic import ENDS, Piece, find_pieces
 from millrace.stage import Record
 from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings
 from spark_jobs.common.kafka import TopicSlice
@@ -352,14 +352,14 @@ def test_what_may_be_read_again_goes_to_a_file(monkeypatch: pytest.MonkeyPatch, 
 def test_the_beginning_of_a_transaction_waits_for_the_rest() -> None:
     """The row mapper's kernel takes whole transactions; where no commit is near, nothing waits."""
     records = raw(log(LOGS[0]))
-    commits = [record.offset for record in records if code_of(record) in _ENDS]
+    commits = [record.offset for record in records if code_of(record) in ENDS]
     cut = WholeTransactions()
     (whole,) = cut.take(records[: commits[1] + 3])
     assert [*whole, *cut.rest()] == records[: commits[1] + 3]
     assert cut.rest() == records[commits[1] + 1 : commits[1] + 3]
     (whole,) = cut.take(records[commits[1] + 3 : commits[2] + 1])
     assert (whole, cut.rest()) == (records[commits[1] + 1 : commits[2] + 1], [])
-    rest = [record for record in records if code_of(record) not in _ENDS][:20]
+    rest = [record for record in records if code_of(record) not in ENDS][:20]
     assert [[*part] for part in cut.take(rest)] == [rest]
     assert cut.rest() == []
 

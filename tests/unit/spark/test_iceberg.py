@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
 from millrace.spark.decoding import Decoding
-from millrace.spark.raw_topic import _DESCRIBES, _ENDS, BEGINS
+from millrace.spark.raw_topic import BEGINS, DESCRIBES, ENDS
 from millrace.stage import Record
 from spark_jobs.common.iceberg import IcebergTables, Slice, open_catalog, united
 from spark_jobs.common.job import RawJobSettings
@@ -94,7 +94,7 @@ def test_a_slice_that_is_made_again_changes_nothing(name: str, tmp_path: Path) -
         start, end = sorted(chance.sample(range(len(records) + 1), 2))
         # As the first pass does it.
         codes = [(at, code_of(records[at])) for at in range(start, end)]
-        places = [at + (code in _ENDS) for at, code in codes if code in BEGINS | _ENDS]
+        places = [at + (code in ENDS) for at, code in codes if code in BEGINS | ENDS]
         start = next(iter(places), start) if start else 0
         made, part = placed_rows(records, Slice(start, end), history, tmp_path / str(number))
         kept = [row for row in whole if not within(part, row[1]["raw_offset"])]
@@ -108,7 +108,7 @@ def placed_rows(
 ) -> tuple[list[tuple[str, Any]], Slice]:
     """Decode a slice of a log; give its rows in order, and the slice that they replace."""
     writer = PieceWriter(Decoding(SOURCE, True, 0, schemas=history), str(folder), "0", placed=True)
-    described = [one for one in records[: part.start] if code_of(one) in _DESCRIBES]
+    described = [one for one in records[: part.start] if code_of(one) in DESCRIBES]
     if described:
         writer.begin(described[-1])
     if part.start < part.end:

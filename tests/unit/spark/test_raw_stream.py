@@ -14,7 +14,7 @@ import pytest
 from millrace.runtime.errors import UserError
 from millrace.spark import raw_topic
 from millrace.spark.decoding import Decoding
-from millrace.spark.raw_topic import _DESCRIBES, BEGINS, Piece, described_at, first_place, whole_stretch
+from millrace.spark.raw_topic import BEGINS, DESCRIBES, Piece, described_at, first_place, whole_stretch
 from millrace.stage import Record
 from spark_jobs import reprocess
 from spark_jobs.common import raw_stream
@@ -97,7 +97,7 @@ def test_garbage_does_not_hide_the_format_description(records: list[Record]) -> 
     """Not even where its key is of another log, or of a later epoch."""
     keys = b"1:0:x:4", b"1:99999:binlog.000001:4", b"", None
     whole = list(records)
-    described = next(record for record in records if code_of(record) in _DESCRIBES)
+    described = next(record for record in records if code_of(record) in DESCRIBES)
     records.clear()
     for record in whole:
         for key, value in zip(keys, (b"x", b"x", b"", None), strict=True):
