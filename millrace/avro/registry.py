@@ -256,10 +256,10 @@ def schema_text(subject: str, schema: Schema) -> bytes:
 class SchemaRegistry(SchemaStore):
     """A schema registry, and what it is known to hold.
 
-    The first request is made once: a registry that does not answer at the start is a mistake to be told at
-    once. Later, requests that fail for a reason which may pass are repeated for up to ``retry_s`` seconds,
-    which must stay below the timeout of a Kafka transaction, and not beyond the moment when ``stop`` is set.
-    Methods raise :class:`RegistryError`.
+    Requests that fail for a reason which may pass are repeated for up to ``retry_s`` seconds, which must stay
+    below the timeout of a Kafka transaction, and not beyond the moment when ``stop`` is set. Until the
+    registry has answered once, only one that is slow is asked again: an address where nothing listens, or
+    something else does, is a mistake to be told at once. Methods raise :class:`RegistryError`.
     """
 
     refuses = True
@@ -452,7 +452,7 @@ class SchemaRegistry(SchemaStore):
         of_the_schema: frozenset[int] = frozenset(),
         whole: bool = True,
     ) -> T:
-        """Make a request, again and again where its failure may pass and the registry has answered before.
+        """Make a request, again and again where its failure may pass.
 
         ``understand`` takes the body of the answer, and raises ValueError where it is not what it should be.
         ``of_the_schema`` are statuses by which the registry refuses not us but the schema at hand. Without
@@ -460,7 +460,7 @@ class SchemaRegistry(SchemaStore):
         """
         method = "POST" if post else "GET"
         content = json.dumps(post).encode() if post else None
-        deadline = time.monotonic() + (self._retry_s if self._met else 0.0)
+        deadline = time.monotonic() + self._retry_s
         wait = _FIRST_WAIT_S
         while True:
             try:
@@ -470,12 +470,13 @@ class SchemaRegistry(SchemaStore):
                     f"there can be no schema registry at {self._place} ({error}): check MILLRACE_REGISTRY_URL"
                 ) from None
             except (OSError, HTTPException) as error:
-                failure, may_pass = self._silence(error), True
+                failure, may_pass = self._silence(error), self._met or isinstance(error, TimeoutError)
             else:
                 if 200 <= answer.status < 300:
                     return self._understood(answer, understand, whole=whole)
                 failure = self._refusal(what, answer, of_the_schema)
-                may_pass = answer.status in _MAY_PASS
+                may_pass = self._met and answer.status in _MAY_PASS
+                self._met |= isinstance(failure, UnknownSchemaError)
             if not may_pass or time.monotonic() + wait > deadline or self._stop.is_set():
                 raise failure
             _log.warning("registry does not answer, trying again", wait_s=wait, reason=failure.message)

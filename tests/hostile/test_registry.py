@@ -339,6 +339,21 @@ def test_more_versions_than_can_be_asked_for() -> None:
     assert "versions" in refused("subject_schemas", http(200, list(range(1, 20_000)))).message
 
 
+def test_one_that_is_slow_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REQUEST_TIMEOUT_S", 0.4)
+    with met(lambda connection: connection.recv(1), http(200, []), retry_s=20) as (_, registry):
+        registry.check()
+
+
+def test_one_that_has_said_what_it_lacks_has_answered() -> None:
+    """It is asked again later, as one that has given a schema."""
+    unknown = http(404, {"error_code": 40403, "message": "Schema not found"})
+    with met(unknown, http(503, b""), http(200, []), retry_s=20) as (_, registry):
+        with pytest.raises(UnknownSchemaError):
+            registry.schema(7)
+        registry.check()
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_storm_ends(status: int) -> None:
     """Asked again for a bounded time, with pauses that grow."""
