@@ -3,6 +3,9 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,11 @@ from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
 from spark_jobs.analytics import count_pieces, rows_per_table
 from spark_jobs.common.archive import append
-from spark_jobs.common.job import Job, RowJobSettings, _inputs
+from spark_jobs.common.job import Job, RawJobSettings, RowJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.session import Steps
+from spark_jobs.common.source import read_log
 from spark_jobs.common.tables import parse_gtids
 from spark_jobs.reprocess import main, report, reprocess, summary
 from tests.live.reader_world import ReaderWorld
@@ -279,6 +283,27 @@ def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path)
         written = path.read_bytes()
         assert b"hidden-of" not in written, path
         assert key not in written, path
+
+
+def test_a_slice_is_read_over_tls_and_sasl_without_secrets_in_plans(
+    runs: Runs, world: RowsWorld, kafka: SecureKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = runs.job()
+    for name, value in kafka.secure.items():
+        monkeypatch.setenv(name, value)
+    job.settings = load_settings(RawJobSettings, source=world.source)
+    (one,) = job.inputs
+    ((start, end),) = one.part.offsets.values()
+    part = one.part.between(start + 7, end - 5)
+    read = read_log(job, replace(one, part=part), "raw", columns="offset bigint")
+    written = (message.offset() or 0 for message in world.messages(part.topic))
+    wanted = [offset for offset in written if start + 7 <= offset < end - 5]
+    assert [row.offset for row in read.orderBy("offset").collect()] == wanted
+    with redirect_stdout(StringIO()) as told:
+        for mode in ("extended", "formatted", "codegen"):
+            read.explain(mode=mode)
+    assert "millrace" in told.getvalue()
+    assert "hidden-of" not in told.getvalue()
 
 
 def test_definitions_that_no_log_tells_are_given(

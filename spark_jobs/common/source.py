@@ -1,0 +1,55 @@
+"""What a job reads of the log: the views of ``spark.read.format("millrace")``."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+from pyspark.sql import DataFrame
+
+from millrace.binlog.names import quoted_name
+from millrace.runtime.settings import KafkaSettings
+from millrace.spark import register
+
+if TYPE_CHECKING:
+    from spark_jobs.common.job import Input, Job
+
+
+def read_log(
+    job: "Job",
+    one: "Input",
+    view: str = "changes",
+    *,
+    table: tuple[str, str] | None = None,
+    columns: str | None = None,
+    **options: str,
+) -> DataFrame:
+    """Return a view of the part of a raw topic that a job reads, or the changes of one table.
+
+    ``columns`` is the schema that is wanted, in DDL: what it lacks is not decoded. Records that cannot be
+    read are left out; the view ``_corrupt`` has them. ``options`` are further ones of the source.
+    """
+    register(job.spark)
+    reader = job.spark.read.format("millrace").options(**_of_kafka(job.settings.kafka))
+    reader = reader.options(source=one.source, view=view, mode="PERMISSIVE", **_slice(one), **options)
+    if table is not None:
+        reader = reader.option("table", quoted_name(*table))
+    if columns is not None:
+        reader = reader.schema(columns)
+    return reader.load()
+
+
+def _slice(one: "Input") -> Mapping[str, str]:
+    """Return the bounds of a slice as Spark's Kafka source names them."""
+    ((start, end),) = one.part.offsets.values()
+    bounds = {"startingOffsets": start, "endingOffsets": end}
+    return {name: json.dumps({one.part.topic: {"0": offset}}) for name, offset in bounds.items()}
+
+
+def _of_kafka(settings: KafkaSettings) -> dict[str, str]:
+    """Return how Kafka is reached as options of the source."""
+    options = {}
+    for name, value in settings.model_dump(exclude_none=True).items():
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        options[f"kafka.{name.replace('_', '.')}"] = text
+    return options
