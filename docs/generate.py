@@ -52,6 +52,7 @@ from millrace.runtime.settings import (
     ServiceSettings,
     TopicsSettings,
 )
+from millrace.spark import json_columns
 from services.decoder.metrics import DecoderMetrics
 from services.decoder.settings import DecoderSettings
 from services.reader.metrics import ReaderMetrics
@@ -75,6 +76,7 @@ KERNEL_ENUMS: Final[dict[str, tuple[str, type[IntEnum | IntFlag]]]] = {
     "TextKind": ("", TextKind),
     "ColumnKind": ("KIND_", columnar._Kind),
     "JsonKind": ("KIND_", json_format._Kind),
+    "ValueKind": ("KIND_", json_columns._Kind),
     "FieldKind": ("KIND_", plans.FieldKind),
     "RowsField": (
         "ROWS_",
@@ -100,6 +102,7 @@ PAGES: Final = {
     "millrace/kernel/columns.pyx": ("ColumnKind",),
     "millrace/kernel/event_records.pxd": ("FieldKind", "RowsField", "Head"),
     "millrace/kernel/events.pyx": ("Layout", "Wire", "Condition"),
+    "millrace/kernel/json_columns.pyx": ("ValueKind",),
     "millrace/kernel/json_text.pyx": ("JsonKind",),
     "millrace/kernel/rows.pyx": ("NativeKind",),
     "millrace/kernel/selected.pyx": ("SelectedKind",),

@@ -29,6 +29,7 @@ MODULES = (
     "columns",
     "event_records",
     "events",
+    "json_columns",
     "json_text",
     "messages",
     "packets",

@@ -7,11 +7,14 @@ NULL is null.
 import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from millrace import kernel
 
 _NULL: Final = "null"
 _QUOTE: Final = '"'
@@ -19,8 +22,30 @@ _TIME_SIZE: Final = len("2026-01-31 10:00:00.000000")
 _TIME_BLANK: Final = len("2026-01-31")
 
 
-def json_rows(rows: pa.StructArray, names: Sequence[str]) -> pa.Array:
+class _Kind(IntEnum):
+    """What the kernel writes by itself; ``make generate`` copies it there. TEXT is JSON already."""
+
+    TEXT = 0
+    STRING = 1
+    LONG = 2
+    INT = 3
+    BOOLEAN = 4
+    DECIMAL = 5
+    DATE = 6
+    TIMESTAMP = 7
+    UTC = 8
+
+
+_MOST_DIGITS: Final = 18
+"""Of a decimal of the kernel: those that an integer of 64 bits has."""
+
+
+def json_rows(rows: pa.StructArray, names: Sequence[str], *, native: bool = True) -> pa.Array:
     """Return each row as a JSON object whose fields have these ``names``; null where a row is null."""
+    if native and names and kernel.has("json_columns"):
+        found = _written_natively(rows, names)
+        if found is not None:
+            return found
     pieces: list[pa.Array | str] = ["{"]
     for number, (name, column) in enumerate(zip(names, rows.flatten(), strict=True)):
         quote, texts = _texts(column)
@@ -34,6 +59,48 @@ def json_rows(rows: pa.StructArray, names: Sequence[str]) -> pa.Array:
         pieces.append(pa.array([""] * len(rows), pa.string()))
     texts = pc.binary_join_element_wise(*pieces, "")
     return pc.if_else(rows.is_valid(), texts, None) if rows.null_count else texts
+
+
+def _written_natively(rows: pa.StructArray, names: Sequence[str]) -> pa.Array | None:
+    """Let the kernel write rows; None where it leaves them to the reference."""
+    from millrace.kernel.json_columns import json_objects  # noqa: PLC0415 - only where it is built
+
+    columns = []
+    for number, name in enumerate(names):
+        kind, scale, column = _for_kernel(rows.field(number))
+        valid, *others = column.buffers()
+        values, offsets = (others[1], others[0]) if len(others) == 2 else (others[0], None)
+        before = f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:".encode()
+        columns.append((int(kind), scale, before, valid, values, offsets, column.offset))
+    (valid,) = rows.buffers()[:1]
+    written = json_objects(columns, len(rows), valid, rows.offset)
+    if written is None:
+        return None
+    data, ends = map(pa.py_buffer, written)
+    if rows.offset:
+        valid = rows.is_valid().buffers()[1]
+    return pa.Array.from_buffers(pa.string(), len(rows), [valid, ends, data], rows.null_count)
+
+
+def _for_kernel(column: pa.Array) -> tuple[_Kind, int, pa.Array]:
+    """Return a column as the kernel takes it; the texts of its values where their type is none of its own."""
+    type_ = column.type
+    if pa.types.is_timestamp(type_) and type_.unit == "us":
+        return _Kind.UTC if type_.tz else _Kind.TIMESTAMP, 0, column
+    if pa.types.is_decimal128(type_) and type_.precision <= _MOST_DIGITS and type_.scale >= 0:
+        return _Kind.DECIMAL, type_.scale, column
+    if type_ in _KINDS:
+        return _KINDS[type_], 0, column
+    return _Kind.TEXT, 0, _values(column)
+
+
+_KINDS: Final = {
+    pa.string(): _Kind.STRING,
+    pa.int64(): _Kind.LONG,
+    pa.int32(): _Kind.INT,
+    pa.bool_(): _Kind.BOOLEAN,
+    pa.date32(): _Kind.DATE,
+}
 
 
 def _values(column: pa.Array) -> pa.Array:
