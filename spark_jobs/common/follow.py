@@ -19,6 +19,7 @@ from millrace.runtime.errors import SettingsError
 from spark_jobs.common.job import Job
 from spark_jobs.common.kafka import stream
 from spark_jobs.common.places import absolute
+from spark_jobs.common.session import is_stopped
 
 _MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
@@ -131,7 +132,7 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
         try:
             # A stream that waits for records does not see that Spark was stopped.
             while not query.awaitTermination(_LOOK_S):
-                if job.spark.sparkContext._jsc is None:
+                if is_stopped(job.spark):
                     raise RuntimeError(_STOPPED)
             ended = True
         except StreamingQueryException:

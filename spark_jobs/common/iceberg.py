@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from millrace.binlog.names import quoted_name
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
-from spark_jobs.common.session import java_class
+from spark_jobs.common.session import java_class, java_session
 
 _DEAD_LETTERS: Final = "deadletter"
 """A table of what is made of the log into rows; those of rows themselves have a point in their names."""
@@ -203,7 +203,7 @@ class IcebergTables:
 
     def _load(self, name: str) -> Any:
         tables = java_class(self._spark, "org.apache.iceberg.spark.Spark3Util")
-        return tables.loadIcebergTable(self._spark._jsparkSession, name)
+        return tables.loadIcebergTable(java_session(self._spark), name)
 
     def _schema(self, table: str, name: str) -> StructType | None:
         """Return the columns of a table, if there is one; refuse one that is another's."""

@@ -4,12 +4,11 @@ import secrets
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.common.session import java_class
+from spark_jobs.common.session import hadoop_path
 
 
 def local_path(path: str) -> Path | None:
@@ -51,7 +50,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
     if file is not None:
         write_file(file, text)
         return
-    system, place = _system_of(spark, path)
+    system, place = hadoop_path(spark, path)
     stream = system.create(place, True)
     try:
         stream.write(bytearray(text.encode()))
@@ -64,7 +63,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
     file = local_path(path)
     if file is not None:
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else None
-    system, place = _system_of(spark, path)
+    system, place = hadoop_path(spark, path)
     if not system.exists(place):
         return None
     # Spark gives no row for an empty file.
@@ -76,7 +75,7 @@ def names_in(spark: SparkSession, path: str) -> list[str]:
     local = local_path(path)
     if local is not None:
         return [one.name for one in local.iterdir()]
-    system, place = _system_of(spark, path)
+    system, place = hadoop_path(spark, path)
     return [str(one.getPath().getName()) for one in system.listStatus(place)]
 
 
@@ -88,11 +87,5 @@ def remove(spark: SparkSession, path: str) -> None:
             local.unlink()
         shutil.rmtree(local, ignore_errors=True)
         return
-    system, place = _system_of(spark, path)
+    system, place = hadoop_path(spark, path)
     system.delete(place, True)
-
-
-def _system_of(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    place = java_class(spark, "org.apache.hadoop.fs.Path")(path)
-    context: Any = spark.sparkContext._jsc
-    return place.getFileSystem(context.hadoopConfiguration()), place

@@ -141,6 +141,23 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return getattr(spark._jvm, name)
 
 
+def java_session(spark: SparkSession) -> Any:
+    """Return the session as Java has it."""
+    return spark._jsparkSession
+
+
+def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return the file system of Hadoop that has a path, and the path as it has it."""
+    place = java_class(spark, "org.apache.hadoop.fs.Path")(path)
+    context: Any = spark.sparkContext._jsc
+    return place.getFileSystem(context.hadoopConfiguration()), place
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether a session was stopped."""
+    return spark.sparkContext._jsc is None
+
+
 class Steps:
     """Tells on stderr what a job does: a line per step, and on a terminal how many tasks of it are done."""
 

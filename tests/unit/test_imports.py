@@ -27,6 +27,9 @@ CODEC_STDLIB_FORBIDDEN = {
 
 CODEC_LIBRARIES = {"zstandard", "cryptography"}
 
+BEHIND_SPARK = {"_jvm", "_jsc", "_jdf", "_jsparkSession", "_gateway", "rdd"}
+"""Attributes that lead to Java or to RDDs."""
+
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "millrace.binlog": ("millrace.binlog",),
     "millrace.kernel": ("millrace.kernel", "millrace.binlog"),
@@ -255,6 +258,18 @@ def test_the_rules_hold() -> None:
     assert {path.suffix for path in ROOT.glob("millrace/kernel/*.p*")} >= SUFFIXES
     found = [breach for module, path in modules() for breach in breaches(module, source_of(path))]
     assert not found, "\n".join(found)
+
+
+def test_only_the_session_reaches_behind_the_public_interface_of_spark() -> None:
+    """What Spark Connect and the next Spark may not have is in one module."""
+    found = {
+        module
+        for module, path in modules()
+        if within(module, "spark_jobs") or within(module, "millrace.spark")
+        for node in ast.walk(ast.parse(source_of(path)))
+        if isinstance(node, ast.Attribute) and node.attr in BEHIND_SPARK
+    }
+    assert found == {"spark_jobs.common.session"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
