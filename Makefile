@@ -8,6 +8,7 @@ DEV := $(VENV)/.dev
 KERNEL := $(VENV)/.kernel
 PEERS := $(VENV)/.peers
 LANGUAGES := $(VENV)/.languages
+DOCS := $(or $(MILLRACE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/millrace)/docs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Where it is set, each of the hundreds of processes of the tests would compile all of Millrace again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,15 +17,18 @@ define PINS_HEAD
 # The packages with which the demo runs, and the images are built. Written by `make pins`; pyproject.toml says which
 # packages are wanted at all.
 endef
+define DOCS_PINS_HEAD
+# What `make docs` installs into an environment of its own. Written by `make pins`.
+endef
 define DEV_PINS_HEAD
 # What the tests and checks need besides requirements.txt. Written by `make pins`.
 --requirement requirements.txt
 endef
-export PINS_HEAD DEV_PINS_HEAD
+export PINS_HEAD DEV_PINS_HEAD DOCS_PINS_HEAD
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.PHONY: help demo check coverage generate test test-slow test-servers test-languages chaos test-ddl fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
+.PHONY: help demo check coverage generate docs test test-slow test-servers test-languages chaos test-ddl fuzz lint types fmt bench bench-jobs bench-latency bench-snapshot bench-peers memory local kernel spark-package pins clean
 
 help: ## List the targets
 	@$(PYTHON) -c 'import re; \
@@ -102,6 +106,11 @@ generate: $(DEV) $(KERNEL) ## Write all generated files: tables of the documenta
 	@$(BIN)/python tools/generate_event_types.py $(ARGS)
 	@$(BIN)/python docs/generate.py $(ARGS)
 
+# Pages that are gone must not stay, so all are written again, in some ten seconds.
+docs: $(DOCS)/.installed ## Build the documentation as a site, reports/docs/index.html; a broken link is an error
+	@rm -rf reports/docs
+	@$(DOCS)/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env --conf-dir docs --doctree-dir .make/docs . reports/docs $(ARGS)
+
 # Of Python alone: coverage does not see into the kernel.
 coverage: $(DEV) $(KERNEL) ## Run the unit tests and print how much of each module they run
 	@$(BIN)/coverage erase
@@ -115,13 +124,16 @@ kernel: $(READY) ## Build the compiled hot path; else this happens by itself whe
 spark-package: $(KERNEL) ## Build dist/millrace-spark.zip, which spark-submit --py-files carries to the workers
 	@$(BIN)/python tools/spark_package.py dist/millrace-spark.zip
 
-pins: ## Write requirements.txt and requirements-dev.txt again, with the newest packages that pyproject.toml allows
+pins: ## Write requirements.txt, requirements-dev.txt and docs/requirements.txt again, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
 	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,kernel]'
 	@.make/pins/bin/pip freeze --exclude millrace-cdc > .make/run.txt
 	@.make/pins/bin/pip install --progress-bar off --constraint .make/run.txt '.[dev]'
 	@{ printf '%s\n' "$$PINS_HEAD"; cat .make/run.txt; } > requirements.txt
 	@{ printf '%s\n' "$$DEV_PINS_HEAD"; .make/pins/bin/pip freeze --exclude millrace-cdc | grep -vxF -f .make/run.txt; } > requirements-dev.txt
+	@$(PYTHON) -m venv --clear .make/pins
+	@.make/pins/bin/pip install --progress-bar off $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["docs"])')
+	@{ printf '%s\n' "$$DOCS_PINS_HEAD"; .make/pins/bin/pip freeze; } > docs/requirements.txt
 
 clean: ## Remove the environment, reports and caches of this folder (downloads stay: see MILLRACE_CACHE)
 	rm -rf $(VENV) .make build dist reports .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -151,4 +163,10 @@ $(PEERS): $(KERNEL) benchmarks/peers/requirements.txt
 
 $(LANGUAGES): $(DEV) $(KERNEL) tests/languages/requirements.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement tests/languages/requirements.txt
+	@touch $@
+
+# In the cache, where all working copies share it. What is in it is run, so it must be our own.
+$(DOCS)/.installed: docs/requirements.txt
+	@umask 022; mkdir -p $(DOCS) && [ -O $(DOCS) ] || { echo "error: $(DOCS) is not ours; set MILLRACE_CACHE to a folder of your own" >&2; exit 1; }
+	@umask 022; $(PYTHON) -m venv --clear $(DOCS) && $(DOCS)/bin/python tools/install.py docs/requirements.txt
 	@touch $@

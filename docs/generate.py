@@ -156,7 +156,7 @@ def settings_tables() -> str:
         if service == "reader":
             shared |= {name for name, _ in settings(MysqlSettings, PREFIX + "MYSQL_")}
     return "\n\n".join(
-        f"### {title}\n\n" + table(("variable", "default", "meaning"), map(_setting_row, section))
+        f"## {title}\n\n" + table(("variable", "default", "meaning"), map(_setting_row, section))
         for title, section in sections.items()
         if section
     )
