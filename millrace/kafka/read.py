@@ -38,6 +38,7 @@ _NO_LEADER_YET: Final = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+_UNREADABLE: Final = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION}
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs have no types
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NONE_SINCE: Final = -1
@@ -110,7 +111,7 @@ def read_topic(
                         if offset >= starts[number] and (follow or offset < ends[number]):
                             yield message
                         offset += 1
-                    elif error.code() == KafkaError._BAD_MSG:
+                    elif error.code() in _UNREADABLE:
                         raise BrokerError(f"{topic} cannot be read: {error.str()} ({error.name()})")
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)

@@ -113,6 +113,8 @@ class TopicSpec:
             "message.timestamp.after.max.ms": {_ANY_TIME},
             "cleanup.policy": self.accepted_cleanup_policies,
         }
+        if self.written_by_others:
+            must["compression.type"] = {"uncompressed"}
         broken = {
             name: f"{name} is {config[name]}, must be {' or '.join(sorted(accepted))}"
             for name, accepted in must.items()

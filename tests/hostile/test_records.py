@@ -16,6 +16,11 @@ from millrace.kafka.client import connect
 from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, Registry
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
+from tests.service_process import source_environment, wait_for
+from tests.topic_reader import TopicReader
+
+from .processes import Ended, start, stop
+from .processes import run as run_python
 
 LAST_TIME = 2**63 - 1  # in the year 292278994
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e\r\n\x00"
@@ -126,3 +131,59 @@ def test_dead_letters(
     shown = CliRunner().invoke(main, ["deadletter", "show", "0"], env=environment)
     assert shown.exit_code == 7
     assert shown.stderr.startswith(f"error: the record at offset 0 of {source_name}.deadletter cannot ")
+
+
+def write_zeros(settings: KafkaSettings, topic: str, codec: str, size: int) -> None:
+    """Write a record of zeros, which take less than a batch may, into a topic that the services make."""
+    kind = topic.rpartition(".")[2]
+    ensure_topics(connect(settings), TopicsSettings(), {topic: kind})
+    config = {"bootstrap.servers": settings.bootstrap_servers, "compression.type": codec}
+    producer = Producer(config | {"message.max.bytes": 1_000_000_000})
+    refused: list[object] = []
+    producer.produce(
+        topic, bytes(size), b"k", on_delivery=lambda error, _: refused.append(error) if error else None
+    )
+    assert producer.flush(60) == 0
+    assert not refused
+
+
+MEGABYTE = 1_000_000
+UNPACKED = pytest.mark.parametrize(
+    ("codec", "unpacked"),
+    [pytest.param("gzip", 100, marks=pytest.mark.slow), ("lz4", 100), ("snappy", 15), ("zstd", 300)],
+)
+
+
+@UNPACKED
+def test_commands_hold_a_batch_twice(
+    settings: KafkaSettings, registry: Registry, kafka: Kafka, source_name: str, codec: str, unpacked: int
+) -> None:
+    """Of zstd, Kafka's client bounds what it unpacks."""
+    environment = source_environment(kafka, source_name, registry)
+    for kind, command in (("raw", ("topic", f"{source_name}.raw")), ("deadletter", ("deadletter", "list"))):
+        write_zeros(settings, f"{source_name}.{kind}", codec, unpacked * MEGABYTE)
+        ended = run_python("-m", "millrace.cli", *command, settings=environment)
+        if codec == "zstd":
+            ended.says(4, f"{source_name}.{kind} cannot be read: Decompression (codec 0x4) of message at 0 ")
+        else:
+            assert (ended.code, ended.errors, ended.output.count("\n")) == (0, "", 1), ended
+            ended.is_well()
+
+
+@pytest.mark.slow
+@UNPACKED
+def test_the_decoder_holds_a_batch_four_times(
+    settings: KafkaSettings, registry: Registry, kafka: Kafka, source_name: str, codec: str, unpacked: int
+) -> None:
+    """What nobody can have logged becomes a dead letter."""
+    write_zeros(settings, f"{source_name}.raw", codec, unpacked * MEGABYTE)
+    decoder = start("-m", "services.decoder", settings=source_environment(kafka, source_name, registry))
+    if codec == "zstd":
+        ended: Ended = decoder.end(60)
+        ended.says(4, f"{source_name}.raw cannot be read: Decompression (codec 0x4) of message at 0 ")
+        return
+    reader = TopicReader(settings)
+    wait_for(lambda: reader.messages(f"{source_name}.deadletter"), None, lambda: decoder.process.output)
+    ended = stop(decoder)
+    assert ended.code == 0, ended
+    assert ended.peak_mb < 100 + 4.5 * unpacked, ended

@@ -61,9 +61,23 @@ def test_one_partition_is_a_promise_only_where_others_write() -> None:
     assert broken == {"signals"}
 
 
+def test_kafka_unpacks_what_others_write() -> None:
+    """Its client would unpack a batch to a thousand times the size that the topic allows."""
+    packed = {
+        kind
+        for kind, spec in TOPIC_SPECS.items()
+        if spec.broken_promises({"compression.type": "producer"}, 1)
+    }
+    assert packed == {"signals"}
+
+
 def test_every_way_out_mends_what_is_broken() -> None:
     for spec in TOPIC_SPECS.values():
-        wrong = spec.config(1) | {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "1000"}
+        wrong = spec.config(1) | {
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": "1000",
+            "compression.type": "gzip",
+        }
         words = spec.way_out("t", wrong)
         added = dict(each.split("=") for each in words.split("--add-config ")[1].split()[0].split(","))
         assert spec.broken_promises(wrong | added, 1) == []
