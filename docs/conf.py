@@ -7,10 +7,20 @@ from typing import Any, Final
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 NAVIGATION: Final = {
-    "Start": ("docs/local-stack", "docs/configuration", "docs/operations", "docs/kubernetes"),
-    "How to": ("docs/selection", "docs/consumers", "docs/jobs", "docs/spark", "docs/binlog-command"),
+    "Start": ("docs/quick-start", "docs/how-to/cloud", "docs/kubernetes", "docs/local-stack"),
+    "Operate": tuple(
+        f"docs/how-to/{page}"
+        for page in (
+            *("check", "server", "run", "monitor", "troubleshoot", "snapshot", "quarantine", "definitions"),
+            *("minimal-images", "verify", "upgrade", "fail-over", "recover"),
+        )
+    ),
+    "Use the data": (
+        *("docs/selection", "docs/consumers", "docs/jobs", "docs/spark", "docs/binlog-command"),
+        "docs/library",
+    ),
     "Reference": (
-        *("docs/topics", "docs/types", "docs/events", "docs/columns", "docs/library"),
+        *("docs/configuration", "docs/topics", "docs/types", "docs/metrics", "docs/events", "docs/columns"),
         *("helm/millrace/README", "CHANGELOG"),
     ),
     "Background": (

@@ -95,7 +95,7 @@ PAGES: Final = {
     "docs/events.md": ("events",),
     "docs/configuration.md": ("settings",),
     "docs/topics.md": ("topics",),
-    "docs/operations.md": ("metrics",),
+    "docs/metrics.md": ("metrics",),
     "docs/binlog-command.md": ("tool options",),
     "helm/millrace/README.md": ("values",),
     "millrace/runtime/setting_names.py": ("setting names",),

@@ -269,7 +269,7 @@ def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
 
 def _losses(admin: AdminClient, kafka: KafkaSettings, names: Topics) -> Iterator[Outcome]:
     """Look whether topics are those that the states belong to, and what was deleted before it was used."""
-    section = "see 'A topic that changed' in docs/operations.md"
+    section = "see docs/how-to/recover.md#a-topic-that-changed"
     kinds = {"decoder": DecoderState, "rowmapper": RowMapperState}
     if not names.reads_another:
         kinds = {"reader": ReaderState, **kinds}

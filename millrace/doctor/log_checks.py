@@ -158,7 +158,7 @@ def gtids(server: Server) -> Iterator[Outcome]:
             yield warning(
                 "gtid_strict_mode is OFF: servers may log a domain in different orders, and the reader "
                 "refuses to continue on another one where that would leave out transactions",
-                "docs/operations.md#strict-gtids says when it can be turned on",
+                "docs/how-to/server.md#strict-gtids says when it can be turned on",
             )
         return
     mode = server.variables.get("gtid_mode")
@@ -352,7 +352,7 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
     state = server.state
     assert state is not None
     with_gtids = server.is_mariadb or server.variables.get("gtid_mode") == "ON"
-    advice = "bring back the log, or start under another MILLRACE_SOURCE; see docs/operations.md"
+    advice = "bring back the log, or start under another MILLRACE_SOURCE; see docs/how-to/fail-over.md"
     if not (state.gtid_set and with_gtids):
         yield error(f"{text}, and without GTIDs it is not known where to continue", advice)
         return
@@ -366,7 +366,7 @@ def _other_server(server: Server, text: str) -> Iterator[Outcome]:
         if missing:
             yield error(
                 f"{text}, and transactions that were not read are purged: {missing}",
-                "bring back their logs, or start over; see docs/operations.md",
+                "bring back their logs, or start over; see docs/how-to/recover.md",
             )
             return
     if lost := _not_executed(server, state):

@@ -36,7 +36,7 @@ def tables_without_key(server: Server) -> Iterator[Outcome]:
             f"{len(names)} tables have neither a primary key nor a unique one without NULL, so that their "
             f"records have no key, cannot be compacted, and equal rows cannot be told apart: {listed(names)}",
             "give them a primary key, which applications must be ready for: "
-            "docs/operations.md#give-a-table-a-primary-key",
+            "docs/how-to/server.md#give-a-table-a-primary-key",
             names,
         )
     elif server.tables:

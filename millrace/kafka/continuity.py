@@ -54,7 +54,7 @@ _LOOK_TIMEOUT_S: Final = 5.0
 _TABLES_AT_A_LOOK: Final = 100
 _SETTINGS_EVERY_S: Final = 60.0
 _SETTINGS_AT_A_LOOK: Final = 1000
-_SECTION: Final = "docs/operations.md says what to do ('A topic that changed')"
+_SECTION: Final = "docs/how-to/recover.md#a-topic-that-changed says what to do"
 
 
 class TopicChangedError(UserError):

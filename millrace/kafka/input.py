@@ -146,7 +146,7 @@ class InputReader:
         if (found.offset, found.key) != (expected.offset, expected.key):
             raise InputLostError(
                 f"{self.topic} no longer holds what was read at offset {expected.offset}: its end was lost "
-                "and written again. docs/operations.md says what to do ('A topic that changed')"
+                "and written again. docs/how-to/recover.md#a-topic-that-changed says what to do"
             )
 
     def note_taken(self, record: Record) -> None:
@@ -180,8 +180,8 @@ class InputReader:
             return
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise InputLostError(
-                f"{self.topic} no longer holds what must be read next: {error.str()}. docs/operations.md "
-                "says what to do ('A topic that changed')"
+                f"{self.topic} no longer holds what must be read next: {error.str()}. "
+                "docs/how-to/recover.md#a-topic-that-changed says what to do"
             )
         if error.fatal() or not is_passing(error):
             raise BrokerError(f"{self.topic} cannot be read: {error.str()} ({error.name()})")
@@ -322,5 +322,5 @@ class Rereader:
 def _end_lost(topic: str, end: int, read: int) -> InputLostError:
     return InputLostError(
         f"{topic} ends at offset {end}, but was read to {read}: its end was lost, or it is another topic "
-        "now. docs/operations.md says what to do ('A topic that changed')"
+        "now. docs/how-to/recover.md#a-topic-that-changed says what to do"
     )

@@ -109,7 +109,7 @@ def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
         yield warning(
             f"gtid_mode is {mode}: the reader cannot switch to another server, or past a reset of this one",
             "turn it on in steps, some of which the application must be ready for: "
-            "docs/operations.md#turn-on-gtids",
+            "docs/how-to/server.md#turn-on-gtids",
         )
 
 

@@ -4,7 +4,7 @@ A server may accept a connection and say nothing, stop in the middle of a handsh
 gigabytes of what nobody asked for. So every wait has a limit of silence and a limit in all
 (:meth:`Wire.begin`), and every packet one of size (:attr:`Wire.allowance`). Waits are cut into steps of at
 most half a second, and between them ``beat`` is called, which may raise: so whoever waits can be told to
-stop, whatever it waits for. See docs/adr/0027-waits-for-the-server.md.
+stop, whatever it waits for.
 
 PyMySQL reads and writes through it as through a socket and its file (:meth:`Wire.read`, :meth:`sendall`), and
 starts TLS on it; a dump reads with :meth:`receive_into`.

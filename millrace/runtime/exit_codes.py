@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the services and commands; ``docs/operations.md`` tells what to do about each."""
+    """Exit codes of services and commands; ``docs/how-to/troubleshoot.md`` says what to do about each."""
 
     STOPPED = 0
     """Stopped as asked, or nothing was left to do."""

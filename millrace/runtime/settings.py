@@ -407,7 +407,7 @@ class ServiceSettings(EnvironmentSettings):
     input_source: Annotated[str, AfterValidator(_source)] | None = Field(
         None,
         description="name of another source, whose raw topic, catalogue and snapshots decoder and row mapper "
-        "read in place of their own: docs/operations.md ('A new version beside the old one')",
+        "read in place of their own: docs/how-to/upgrade.md",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"

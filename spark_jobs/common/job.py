@@ -680,8 +680,8 @@ def _check_not_deleted(job: Job, before: AbstractSet[str]) -> None:
     if read:
         what = f"{', '.join(read[:_NAMED])} {'was' if len(read) == 1 else 'were'} deleted"
         raise UserError(
-            f"{what} while {job.name} ran; the previous results remain. docs/operations.md says what to do "
-            "('A topic that changed')",
+            f"{what} while {job.name} ran; the previous results remain. "
+            "docs/how-to/recover.md#a-topic-that-changed says what to do",
             ExitCode.DATA,
         )
 

@@ -1,4 +1,4 @@
-"""The end of a topic is lost on all brokers at once; then what docs/operations.md says to do is done.
+"""The end of a topic is lost on all brokers at once; then what docs/how-to/recover.md says to do is done.
 
 The brokers are killed, and the newest batches of the topic are cut off each replica's log, at the end of a
 transaction, as after an election of a leader that lacked them. The services that wrote or read these must

@@ -1,7 +1,7 @@
 """What `millrace doctor` advises, executed on real servers while an application works.
 
 The finding ends, and the application meets no error. What an application or a replica may not survive is a
-procedure of docs/operations.md, which is executed as it stands there.
+procedure of docs/how-to/server.md, which is executed as it stands there.
 """
 
 import re
@@ -28,7 +28,7 @@ from tests.service_process import wait_for
 
 from .test_doctor import outcomes, set_global, state_of
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "server.md"
 STATEMENT = re.compile(r"\b(?:SET GLOBAL [\w.]+ ?= ?[\w']+|GRANT [A-Z_, ]+ ON \*\.\* TO '[^']*'@'[^']*')")
 DATABASE = "advice"
 
@@ -145,7 +145,7 @@ def test_the_finding_ends_and_the_application_goes_on(database: MySQL | MariaDB,
 
 def section(heading: str) -> list[str]:
     """The statements of a procedure, in their order."""
-    text = OPERATIONS.read_text().partition(f"### {heading}\n")[2].partition("\n#")[0]
+    text = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n#")[0]
     return [one for one in re.findall(r"`(SET GLOBAL [^`]+)`", text) if "OFF`" not in one]
 
 
@@ -197,7 +197,7 @@ def test_strict_gtids(mariadb: MariaDB) -> None:
 
 
 def test_tables_get_a_key_and_an_engine_with_transactions(mariadb: MariaDB) -> None:
-    text = OPERATIONS.read_text().partition("### Give a table a primary key\n")[2]
+    text = PAGE.read_text().partition("## Give a table a primary key\n")[2]
     (alter,) = re.findall(r"^    ALTER TABLE t (.*)$", text.partition("\n#")[0], re.MULTILINE)
     name = f"{DATABASE}.old"
     with Application(mariadb) as application:

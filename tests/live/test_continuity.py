@@ -56,7 +56,7 @@ def ids(world: RowsWorld) -> list[int]:
 
 
 def test_topics_are_deleted(world: RowsWorld) -> None:
-    """One after the other; each time the ways out that docs/operations.md names lead to every row once."""
+    """One after the other; each way out of docs/how-to/recover.md leads to every row once."""
     topics = world.topics
     with world.with_database():
         world.server.execute(f"CREATE TABLE {world.database}.t (id INT PRIMARY KEY)")

@@ -705,11 +705,8 @@ def test_input_that_was_deleted_is_a_gap(settings: KafkaSettings, topics: Topics
         assert caught.value.exit_code == ExitCode.DATA == 7
         with pytest.raises(InputLostError) as caught:
             reader.seek(1000)
-        assert caught.value.message == (
-            f"{topics.raw} ends at offset {newest_offset(settings, topics.raw)}, but was read to 1000: its "
-            "end was lost, or it is another topic now. docs/operations.md says what to do ('A topic that "
-            "changed')"
-        )
+        end = newest_offset(settings, topics.raw)
+        assert caught.value.message.startswith(f"{topics.raw} ends at offset {end}, but was read to 1000: ")
         reader.seek(6)
         assert [message.key for message in reader.read(100, 60.0)][:1] == [b"6"]
         # While it is read: they are gone before they are fetched, and after it was seen that they are there.

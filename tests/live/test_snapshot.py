@@ -393,7 +393,7 @@ def test_a_unique_key_stands_in_for_a_primary_key(world, metadata):
 
 
 def accept_other_keys(world, registry, *tables):
-    """Let the registry take another key of tables, as docs/operations.md has it."""
+    """Let the registry take another key of tables, as docs/how-to/quarantine.md has it."""
     for table in tables:
         subject = f"{world.topics.table(world.database, table)}-key"
         body = json.dumps({"compatibility": "NONE"}).encode()

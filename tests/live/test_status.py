@@ -103,7 +103,7 @@ def serving(world: RowsWorld, name: str) -> Iterator[Callable[[], set[str]]]:
 
 
 def described(service: str) -> set[str]:
-    """The metrics that docs/operations.md lists for a service."""
+    """The metrics that docs/metrics.md lists for a service."""
     names = load_script("docs/generate.py").metrics()
     return {name for name in names if name.startswith(("millrace_service_", f"millrace_{service}_"))}
 

@@ -492,7 +492,7 @@ def test_dead_letters_of_a_paused_table_are_deleted(world: FaultWorld) -> None:
     ],
 )
 def test_ways_out(world: FaultWorld, kind: str, services: tuple[str, ...]) -> None:
-    """Those of docs/operations.md that tests/live/test_continuity.py does not take."""
+    """Those of docs/how-to/recover.md that tests/live/test_continuity.py does not take."""
     with carried(world):
         pass
     world.harm(kind, "made again")

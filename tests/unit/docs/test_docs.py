@@ -1,12 +1,14 @@
 """The documentation agrees with the project: links lead somewhere, tables and names are those of the code."""
 
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
 
+from millrace.binlog_command.tool_options import TOOL_OPTIONS
 from millrace.cli import main
 from millrace.cli.job import JOBS
 from millrace.runtime.exit_codes import ExitCode
@@ -44,6 +46,48 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target), link
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """Errors, findings of doctor, settings and alerts name the page to read."""
+    found = set()
+    for folder in ("millrace", "services", "spark_jobs", "helm", "tests", "benchmarks"):
+        for file in (PROJECT / folder).rglob("*"):
+            if file.suffix in {".py", ".pyx", ".yaml", ".tpl", ".txt", ".json"}:
+                found |= set(re.findall(r"docs/[\w/-]+\.md(?:#[\w-]+)?", file.read_text(errors="replace")))
+    assert len(found) > 10
+    for name in found:
+        path, _, anchor = name.partition("#")
+        assert (PROJECT / path).exists(), name
+        assert not anchor or anchor in anchors(PROJECT / path), name
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of Millrace in the blocks of code of a page, as words."""
+    text = page.read_text().replace("\\\n", " ")
+    fenced = "\n".join(re.findall(r"(?ms)^ *```(?:sh|bash|console)?\n(.*?)^ *```", text))
+    indented = "\n".join(re.findall(r"(?m)^    (.+)$", text))
+    lines = re.findall(r"(?m)^\s*(?:\$ )?(millrace [^\n]*)", f"{fenced}\n{indented}")
+    parts = [part for line in lines for part in re.split(r"\s[|&;]+\s?|\s#\s|\s>\s", line)]
+    return [shlex.split(part) for part in parts if part.startswith("millrace ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_commands_in_pages_exist(page: Path) -> None:
+    for words in commands(page):
+        command: click.Command = main
+        context = click.Context(main)
+        rest = words[1:]
+        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+            found = command.get_command(context, rest.pop(0))
+            assert found is not None, words
+            command = found
+        options = {option for parameter in command.get_params(context) for option in parameter.opts}
+        if words[1] == "binlog":
+            options |= {f"--{option.name}" for option in TOOL_OPTIONS if not option.refused}
+        for word in rest:
+            if option := re.match(r"--[a-z-]+|-[a-z]", word):
+                assert option[0] in options, (words, word)
 
 
 def test_the_generated_parts_are_fresh(generator: ModuleType) -> None:
@@ -104,10 +148,10 @@ def test_variables_that_are_named_exist(generator: ModuleType) -> None:
         assert named <= known, page
 
 
-def test_operations_name_every_metric_and_no_other(generator: ModuleType) -> None:
-    page = (PROJECT / "docs" / "operations.md").read_text()
-    named = set(re.findall(r"`(millrace_[a-z_]+)`", page))
-    assert named == set(generator.metrics())
+def test_metrics_that_are_named_exist(generator: ModuleType) -> None:
+    for page in [PROJECT / "docs" / "metrics.md", *PROJECT.glob("docs/how-to/*.md")]:
+        named = set(re.findall(r"`(millrace_[a-z_]+)[`{]", page.read_text()))
+        assert named <= set(generator.metrics()), page
 
 
 def test_metrics_are_named_by_convention(generator: ModuleType) -> None:
@@ -126,7 +170,7 @@ def test_metrics_are_named_by_convention(generator: ModuleType) -> None:
 
 def test_alerts_are_described_and_use_metrics_that_exist(generator: ModuleType) -> None:
     rules = (PROJECT / "helm" / "millrace" / "templates" / "prometheusrule.yaml").read_text()
-    page = (PROJECT / "docs" / "operations.md").read_text()
+    page = (PROJECT / "docs" / "metrics.md").read_text()
     described = dict(re.findall(r"(?m)^\| `(Millrace\w+)` \| (.+?) \|", page))
     alerts = dict(re.findall(r"(?ms)- alert: (\w+)$(.*?)annotations:", rules))
     assert list(described) == list(alerts)
@@ -197,7 +241,7 @@ def test_every_command_and_job_says_what_it_has_compared() -> None:
 
 
 def test_every_exit_code_is_described() -> None:
-    described = re.findall(r"(?m)^\| (\d+) \|", (PROJECT / "docs" / "operations.md").read_text())
+    described = re.findall(r"(?m)^\| (\d+) \|", (PROJECT / "docs/how-to/troubleshoot.md").read_text())
     assert [int(code) for code in described] == [int(code) for code in ExitCode]
 
 

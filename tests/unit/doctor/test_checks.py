@@ -230,7 +230,7 @@ SERVERS = [
         (server(mariadb=True, gtid_strict_mode="ON"), "ok: of MariaDB, strict"),
         (
             server(mariadb=True, gtid_strict_mode="OFF"),
-            "warning: …is OFF:… → docs/operations.md#strict-gtids…",
+            "warning: …is OFF:… → docs/how-to/server.md#strict-gtids…",
         ),
         (server(), "warning: this version has no GTIDs:… → upgrade to MySQL 5.6 or later"),
     ),

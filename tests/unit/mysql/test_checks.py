@@ -202,7 +202,7 @@ def test_what_could_be_set_up_better() -> None:
         strict=True,
     ):
         assert said.startswith(begins)
-        assert "; SET GLOBAL " in said or "docs/operations.md#" in said
+        assert "; SET GLOBAL " in said or "docs/how-to/server.md#" in said
 
 
 @pytest.mark.parametrize(
