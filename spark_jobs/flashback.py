@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, Final
 
 import click
@@ -793,17 +793,24 @@ def parse_transactions(text: str) -> tuple[GtidSet | None, frozenset[str] | None
         raise SettingsError([problem]) from None
 
 
-@job_command(
-    "flashback",
-    tables=True,
-    checks={
-        "tables": lambda table: parse_tables([table]),
-        "gtids": parse_transactions,
-        "after": partial(parse_moment, "--after"),
-        "until": partial(parse_moment, "--until"),
-        "keys": parse_key,
-    },
-)
+def _check(tables: Sequence[str], gtids: str | None, keys: Sequence[str], **others: Any) -> None:
+    """Refuse options that select nothing, or cannot be read."""
+    moments = {f"--{name}": others[name] for name in ("after", "until") if others[name] is not None}
+    if not (gtids or keys or moments or others["transactions"]):
+        problem = "select what to undo, with --gtids, --transaction, --after, --until or --key"
+        raise SettingsError([problem])
+    if keys and not tables:
+        raise SettingsError(["--key needs the table: name it with --table"])
+    parse_tables(tables)
+    for key in keys:
+        parse_key(key)
+    for option, moment_given in moments.items():
+        parse_moment(option, moment_given)
+    if gtids is not None:
+        parse_transactions(gtids)
+
+
+@job_command("flashback", tables=True, check=_check)
 @click.option(
     "--table", "tables", multiple=True, help="Table, DATABASE.TABLE; may be repeated. [default: all]"
 )
@@ -834,11 +841,6 @@ def main(  # noqa: PLR0917 - click calls it by names
     dry_run: bool,
 ) -> None:
     """Write SQL that undoes changes of tables, the newest first, as flashback.sql."""
-    if not (gtids or transactions or after or until or keys):
-        problem = "select what to undo, with --gtids, --transaction, --after, --until or --key"
-        raise SettingsError([problem])
-    if keys and not tables:
-        raise SettingsError(["--key needs the table: name it with --table"])
     chosen = choose(job, spark, gtids, transactions, (after, until), [parse_key(key) for key in keys])
     outcome = flashback(job, spark, parse_tables(tables), chosen)
     if not dry_run:

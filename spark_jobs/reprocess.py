@@ -301,7 +301,35 @@ def report(job: Job, outcomes: dict[str, Outcome]) -> Report:
     return page
 
 
-@job_command("reprocess", raw=True, settings_class=RowJobSettings)
+def _check_options(
+    *,
+    into: str,
+    gtids: str | None,
+    script: Path | None,
+    table_format: str,
+    catalog: str | None,
+    warehouse: str | None,
+    follow: bool,
+    **_: Any,
+) -> None:
+    """Refuse options that cannot be read or combined, before Spark is started."""
+    if gtids is not None:
+        parse_gtids("--gtids", gtids)
+    if script is not None and into == "events":
+        raise SettingsError(["--definitions needs --into rows and one --source"])
+    if table_format != "iceberg" and (catalog or warehouse):
+        raise SettingsError(["--catalog and --warehouse need --format iceberg"])
+    if follow and table_format != "iceberg":
+        raise SettingsError(
+            ["--follow goes with --format iceberg, whose tables take each addition in one step"]
+        )
+    if follow and script is not None:
+        raise SettingsError(
+            ["--definitions cannot be combined with --follow: rebuild the schema history instead"]
+        )
+
+
+@job_command("reprocess", raw=True, settings_class=RowJobSettings, check=_check_options)
 @click.option(
     "--into",
     type=click.Choice(["rows", "events"]),
@@ -364,7 +392,7 @@ def main(  # noqa: PLR0917 - click calls it by names
         job.notes.append(note)
     given = None
     if script is not None:
-        if into == "events" or len(job.inputs) > 1:
+        if len(job.inputs) > 1:
             raise SettingsError(["--definitions needs --into rows and one --source"])
         given = read_definitions(script)
     opened = None
@@ -372,8 +400,6 @@ def main(  # noqa: PLR0917 - click calls it by names
         _check(job.settings, gtids, catalog, warehouse)
         warehouse = warehouse or f"{absolute(job.output)}/warehouse"
         opened = open_catalog(spark, catalog, warehouse)
-    elif catalog or warehouse:
-        raise SettingsError(["--catalog and --warehouse need --format iceberg"])
     wanted = None if gtids is None else parse_gtids("--gtids", gtids)
 
     def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
@@ -385,15 +411,7 @@ def main(  # noqa: PLR0917 - click calls it by names
         run(job, None)
         return
     check_endless()
-    if opened is None:
-        raise SettingsError(
-            ["--follow goes with --format iceberg, whose tables take each addition in one step"]
-        )
     check_no_archive(job)
-    if given is not None:
-        raise SettingsError(
-            ["--definitions cannot be combined with --follow: rebuild the schema history instead"]
-        )
     where = {"into": into, "catalog": catalog or warehouse}
     follow_raw(job, run, Pace(timedelta(seconds=every)), where)
 

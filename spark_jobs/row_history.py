@@ -248,9 +248,7 @@ def _shown(row: Row) -> list[Any]:
     return [when, _OPERATIONS.get(row.op, row.op), row.changed, transaction, *numbers, *images]
 
 
-@job_command(
-    "row_history", tables=True, checks={"table": lambda table: parse_tables([table]), "key": parse_key}
-)
+@job_command("row_history", tables=True, check=lambda table, key: (parse_tables([table]), parse_key(key)))
 @click.option("--table", required=True, help="Table, DATABASE.TABLE, by its current name.")
 @click.option("--key", required=True, help="The row, by values of columns, such as id=5 or a=1,b='x, y'.")
 def main(job: Job, spark: SparkSession, table: str, key: str) -> None:

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from decimal import Decimal
-from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, Final
 
@@ -461,7 +460,7 @@ def report(job: Job, until: Reached, states: Sequence[State], asked: str = "late
 @job_command(
     "table_state",
     tables=True,
-    checks={"tables": lambda table: parse_tables([table]), "at": partial(parse_moment, "--at")},
+    check=lambda tables, at: (parse_tables(tables), parse_moment("--at", at)),
 )
 @click.option(
     "--table", "tables", multiple=True, required=True, help="Table, DATABASE.TABLE; may be repeated."

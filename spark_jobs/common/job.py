@@ -322,7 +322,7 @@ def job_command(
     tables: bool = False,
     appends: bool = False,
     settings_class: type[RawJobSettings] | None = None,
-    checks: Mapping[str, Callable[[str], object]] | None = None,
+    check: Callable[..., object] | None = None,
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a job; its function is called with the job, the session and its own options.
 
@@ -330,7 +330,7 @@ def job_command(
     too; with ``tables`` the whole row topics of tables of one source, and its input is the topic of their
     transactions. One that ``appends`` to an archive reads what follows it, and is called with its folder.
     ``settings_class`` is what it needs to know, if that is not what others need that read the same topics.
-    ``checks`` read values of its own options, and raise SettingsError, before Spark is started.
+    ``check`` is called with its own options before Spark is started, and may raise SettingsError.
     """
     unbounded = tables or appends
     kind: Topic = "raw" if raw else "transactions" if tables else "events"
@@ -391,11 +391,8 @@ def job_command(
         ) -> None:
             with errors_in_words(name), _sigterm_in_order(name) as sigterm:
                 bounds = _bound("--from", start), _bound("--to", end)
-                for option, check in (checks or {}).items():
-                    given = own[option]
-                    for value in given if isinstance(given, tuple) else (given,):
-                        if value is not None:
-                            check(value)
+                if check is not None:
+                    check(**own)
                 settings = _settings(
                     sources, bootstrap_servers, registry_url, kind=settings_class or _SETTINGS[kind]
                 )

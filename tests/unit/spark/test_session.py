@@ -204,6 +204,13 @@ def test_what_is_no_bound(text: str) -> None:
         ["row_history", "--table", "shop.t", "--key", "5"],
         ["flashback", "--after", "tomorrow"],
         ["flashback", "--gtids", "x"],
+        ["flashback", "--table", "shop.t"],
+        ["flashback", "--key", "id=1"],
+        ["reprocess", "--gtids", "x"],
+        ["reprocess", "--catalog", "lake"],
+        ["reprocess", "--follow"],
+        ["reprocess", "--follow", "--format", "iceberg", "--definitions", __file__],
+        ["reprocess", "--into", "events", "--definitions", __file__],
     ],
 )
 def test_options_are_read_before_anything_is_asked(
@@ -240,7 +247,7 @@ def test_the_name_of_a_source_for_a_job() -> None:
     ("job", "options"),
     [
         ("conformance", ["--after", "x"]),
-        ("flashback", []),
+        ("flashback", ["--after", "1h"]),
         ("row_history", ["--table", "shop.orders", "--key", "id=5"]),
         ("table_state", ["--table", "shop.orders"]),
     ],
