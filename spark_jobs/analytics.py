@@ -1,10 +1,9 @@
 """Analytics of a source: what is written when, to which tables, by which transactions and statements.
 
-Reads ``{source}.raw`` once, in pieces that executors fetch, decode and count by themselves
-(:mod:`spark_jobs.common.statistics`); what they leave are sums in Parquet, which Spark adds up. Writes, in
-the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summary.json`` and a page,
-``report.html``. With ``--follow`` it counts in windows of time, as the topic grows
-(:mod:`spark_jobs.windows.follow`).
+Reads the view ``statistics`` of the log once (:mod:`millrace.spark.statistics`) and keeps it as Parquet; all
+results are ``groupBy``s of that. Writes, in the output folder, the tables that ``docs/jobs.md`` names, the
+figures as ``summary.json`` and a page, ``report.html``. With ``--follow`` it counts in windows of time, as
+the topic grows (:mod:`spark_jobs.windows.follow`).
 
     millrace job analytics --source shop
     millrace job analytics --source shop --from 1h --follow --publish
@@ -12,95 +11,121 @@ the output folder, the tables that ``docs/jobs.md`` names, the figures as ``summ
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import reduce
 from typing import Any, Final
 
 import click
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from millrace.contract import OF_ALL_SOURCES
-from millrace.spark.decoding import Decoding
-from millrace.spark.raw_topic import Piece
+from millrace.spark.statistics import STATISTICS
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
+from spark_jobs.common.faults import LISTED, Fault
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.kafka import parse_duration
-from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import cut_input, over_pieces
-from spark_jobs.common.statistics import NAMED_TABLES, TABLES, PieceStatistics
+from spark_jobs.common.source import read_log
 from spark_jobs.windows.follow import Options, count_windows
 
 _HOUR: Final = 3600
 _LONGEST_S: Final = 86_400
 _OWN_CLOCK_S: Final = 3600
 _TOPIC: Final = OF_ALL_SOURCES["analytics"]
+_NAMED_TABLES: Final = 50
+"""Tables of a transaction that are named."""
+
 _KEPT: Final = 1000
 """Rows that the tables of hot keys and of statements have at the most: those with most."""
 
 
-@dataclass(slots=True)
-class Counted:
-    """The sums that executors have written: files by table, and what was counted besides."""
-
-    folder: str
-    outcome: Outcome = field(default_factory=Outcome)
-
-    def paths(self, table: str) -> list[str]:
-        """Return where the files of a table are."""
-        return [f"{self.folder}/{file.path}" for file in self.outcome.files if file.table == f"parts/{table}"]
-
-    def frame(self, spark: SparkSession, table: str) -> DataFrame:
-        """Return the rows of a table."""
-        paths = self.paths(table)
-        if not paths:
-            return spark.createDataFrame([], TABLES[table])
-        return spark.read.schema(TABLES[table]).parquet(*paths)
-
-
-def count_pieces(job: Job) -> Counted:
-    """Count the raw events of the job's sources, each piece by a task of its own."""
-    topics: list[str] = []
-    frames = []
-    with job.step("places to cut found"):
-        for one in job.inputs:
-            pieces = cut_input(job, one, within=True)
-            if pieces:
-                first = sf.lit(len(topics)) + sf.col("piece")
-                found = over_pieces(job, one, pieces, _begun(one.source, len(topics), job.folder))
-                frames.append(found.withColumn("piece", first))
-            topics += [one.part.topic] * len(pieces)
-    counted = Counted(job.folder)
-    if not topics:
-        return counted
+def count_log(job: Job) -> DataFrame:
+    """Compute the view ``statistics`` of the job's sources once; each row has its ``source``."""
+    least = str(2 * job.spark.sparkContext.defaultParallelism)
+    views = [
+        read_log(job, one, "statistics", columns=_counted(), minPartitions=least).withColumn(
+            "source", sf.lit(one.source)
+        )
+        for one in job.inputs
+    ]
     started = time.monotonic()
-    frame = reduce(DataFrame.union, frames)
-    with job.step(f"{len(topics)} pieces counted"):
-        # To sort in Spark would count everything twice: it looks first where to cut.
-        told = {row.piece: row.outcome for row in frame.collect()}
-        for number in sorted(told):
-            outcome = Outcome.from_json(told[number])
-            counted.outcome.add(outcome)
-            outcome.tell(job.faults, topics[number])
-    outcome = counted.outcome
-    job.steps.say_speed(outcome.events, outcome.raw_bytes, time.monotonic() - started)
+    with job.step("events counted"):
+        counted = job.keep("counted", reduce(DataFrame.unionAll, views))
+    read = of_kind(counted, "read").agg(_sum("events"), _sum("bytes")).first()
+    assert read is not None
+    job.steps.say_speed(read.events or 0, read.bytes or 0, time.monotonic() - started)
     return counted
 
 
-def _begun(source: str, first: int, folder: str) -> Callable[[int, Piece, object], PieceStatistics]:
-    """Make what begins to count a piece of a source, of which the first is number ``first`` of all."""
+def _counted() -> StructType:
+    """Return the columns of the view that are wanted: all but what a user of a single view has besides."""
+    left_out = {"record_time", "_sequence", "_commit_ts", "_gtid"}
+    kinds = []
+    for kind in STATISTICS:
+        if pa.types.is_struct(kind.type):
+            more = {"rows", "statement"} if kind.name == "transactions" else set()
+            columns = [one for one in kind.type if one.name not in left_out | more]
+            kinds.append(pa.field(kind.name, pa.struct(columns)))
+        else:
+            kinds.append(kind)
+    return from_arrow_schema(pa.schema(kinds))
 
-    def begin(number: int, piece: Piece, _prepared: object) -> PieceStatistics:
-        statistics = PieceStatistics(source, Decoding(source, False, 0), folder, f"{first + number:05}")
-        known = piece.described, *piece.before
-        statistics.begin([record for record in known if record is not None])
-        return statistics
 
-    return begin
+def of_kind(counted: DataFrame, kind: str) -> DataFrame:
+    """Return the rows of a kind, with their source."""
+    return counted.where(sf.col("kind") == kind).select("source", f"{kind}.*")
+
+
+def counts_of(counted: DataFrame) -> DataFrame:
+    """Return sums of events; ``second`` is that of the events, since 1970."""
+    return of_kind(counted, "counts").withColumn("second", sf.unix_seconds("time")).drop("time")
+
+
+def ddl_of(counted: DataFrame) -> DataFrame:
+    """Return DDL statements."""
+    return of_kind(counted, "ddl").select(
+        "source", "offset", sf.col("key").alias("raw_key"), sf.unix_seconds("time").alias("second"),
+        "server_id", "thread_id", "user", "database", "object", "verb", "statement", "seconds",
+    )  # fmt: skip
+
+
+def transactions_of(counted: DataFrame) -> DataFrame:
+    """Return transactions; times are seconds since 1970, those of commits microseconds."""
+    names = sf.transform("tables", lambda one: sf.concat(one.database, sf.lit("."), one.table))
+    return of_kind(counted, "transactions").select(
+        "source", "_position.epoch", sf.col("_transaction").alias("transaction"),
+        sf.col("key").alias("first_key"), "first_offset", "last_offset",
+        sf.col("_position.file").alias("log_file"), sf.col("_position.pos").alias("position"),
+        sf.col("_server_id").alias("server_id"), "thread_id", "user", "events",
+        (sf.col("inserts") + sf.col("updates") + sf.col("deletes")).alias("rows"),
+        "inserts", "updates", "deletes", "bytes",
+        *(sf.unix_seconds(name).alias(name) for name in ("started", "ended")),
+        *(sf.unix_micros(name).alias(f"{name}_us") for name in ("original_commit", "immediate_commit")),
+        "last_committed", sf.coalesce("last_committed", "commit_id").alias("commit_group"), "ends",
+        sf.slice(sf.sort_array(names), 1, _NAMED_TABLES).alias("tables"),
+    )  # fmt: skip
+
+
+def tell_faults(job: Job, corrupt: DataFrame) -> None:
+    """Count and list the records of the job's sources that cannot be read, and write them."""
+    topics = {one.source: one.part.topic for one in job.inputs}
+    for row in corrupt.groupBy("source").count().collect():
+        first = corrupt.where(sf.col("source") == row.source).orderBy("offset").limit(LISTED).collect()
+        job.faults.add(
+            row["count"],
+            [
+                Fault(topics[row.source], 0, one.offset, one.key, f"{one.error_class}: {one.error}")
+                for one in first
+            ],
+        )
+    if job.faults.number:
+        job.write("deadletter", corrupt.withColumnRenamed("offset", "raw_offset").orderBy("raw_offset"))
 
 
 # -- sums -----------------------------------------------------------------------------------------------
@@ -131,17 +156,6 @@ def rows_per_table(counts: DataFrame) -> DataFrame:
     return changes.groupBy("source", "database", "table", "operation").agg(
         _sum("events"), _sum("rows"), _sum("bytes"), _sum("uncounted")
     )
-
-
-def whole_transactions(found: DataFrame) -> DataFrame:
-    """Put those transactions together of which there are parts."""
-    key = ["source", "epoch", "first_offset"]
-    names = [name for name in found.columns if name not in {*key, "tables", "part"}]
-    summed = {"events", "rows", "inserts", "updates", "deletes", "bytes"}
-    sums = [_sum(name) if name in summed else sf.max(name).alias(name) for name in names]
-    every = sf.slice(sf.array_sort(sf.array_distinct(sf.flatten(sf.collect_list("tables")))), 1, NAMED_TABLES)
-    parts = found.where("part").groupBy(*key).agg(*sums, every.alias("tables"))
-    return found.where("not part").drop("part").unionByName(parts)
 
 
 def with_durations(transactions: DataFrame, dates: tuple[int, int]) -> DataFrame:
@@ -248,46 +262,44 @@ def _sum(name: str) -> Any:
 # -- the job --------------------------------------------------------------------------------------------
 
 
-def analyse(job: Job, spark: SparkSession, number: int) -> Results:
+def analyse(job: Job, number: int) -> Results:
     """Count the events of the job's sources, write the results and return what the report shows."""
-    counted = count_pieces(job)
-    counts = counted.frame(spark, "counts")
+    counted = count_log(job)
+    counts = counts_of(counted)
     with job.step("results written"):
         dates = usual_dates(counts)
-        whole = with_durations(whole_transactions(counted.frame(spark, "transactions")), dates)
-        every = _written(job, spark, "transactions", whole)
+        every = _written(job, "transactions", with_durations(transactions_of(counted), dates))
         job.write("events_per_minute", events_per_minute(counts))
         written = {
             "rows_per_minute": rows_per_minute(counts),
             "rows_per_table": rows_per_table(counts),
             "largest_transactions": top(every, number, "rows", "bytes"),
             "longest_transactions": longest(every, number),
-            "tables": tables(counted.frame(spark, "tables")),
-            "columns": columns(counted.frame(spark, "columns")),
-            "hot_keys": hot_keys(counted.frame(spark, "keys")),
-            "statements": statements(counted.frame(spark, "statements")),
+            "tables": tables(of_kind(counted, "tables")),
+            "columns": columns(of_kind(counted, "columns")),
+            "hot_keys": hot_keys(of_kind(counted, "keys")),
+            "statements": statements(of_kind(counted, "statements")),
             "lag": lag(every),
             "commit_groups": commit_groups(every),
-            "ddl": counted.frame(spark, "ddl"),
+            "ddl": ddl_of(counted),
         }
-        frames = {name: _written(job, spark, name, frame) for name, frame in written.items()}
-        if paths := counted.paths("deadletter"):
-            job.write("deadletter", spark.read.parquet(*paths))
+        frames = {name: _written(job, name, frame) for name, frame in written.items()}
+        tell_faults(job, of_kind(counted, "corrupt"))
     with job.step("report made"):
-        results = _results(counted, {**frames, "counts": counts, "transactions": every}, number, dates)
-    job.remove("parts")
-    return results
+        return _results(
+            {**frames, "counts": counts, "read": of_kind(counted, "read"), "transactions": every},
+            number,
+            dates,
+        )
 
 
-def _written(job: Job, spark: SparkSession, name: str, frame: DataFrame) -> DataFrame:
+def _written(job: Job, name: str, frame: DataFrame) -> DataFrame:
     """Write a result and return it as it lies there: it is computed once."""
     job.write(name, frame)
-    return spark.read.schema(frame.schema).parquet(f"{job.folder}/{name}")
+    return job.spark.read.schema(frame.schema).parquet(f"{job.folder}/{name}")
 
 
-def _results(
-    counted: Counted, frames: Mapping[str, DataFrame], number: int, dates: tuple[int, int]
-) -> Results:
+def _results(frames: Mapping[str, DataFrame], number: int, dates: tuple[int, int]) -> Results:
     counts, every = frames["counts"], frames["transactions"]
     first, end = dates
     inside = counts.where((sf.col("second") >= first) & (sf.col("second") < end) & (sf.col("second") > 0))
@@ -302,6 +314,8 @@ def _results(
     ).first()
     assert total is not None
     assert usual is not None
+    read = frames["read"].agg(_sum("events"), _sum("bytes")).first()
+    assert read is not None
     step = column_width(usual.first or 0, usual["last"] or 0)
     start = (sf.col("second") - sf.col("second") % step).alias("start")
     along = inside.groupBy(start, "operation").agg(_sum("rows"), sf.sum("stored").alias("bytes")).collect()
@@ -326,8 +340,8 @@ def _results(
         first_time=total.first_time,
         last_time=total.last_time,
         undated=total.undated or 0,
-        events=counted.outcome.events,
-        bytes=counted.outcome.raw_bytes,
+        events=read.events or 0,
+        bytes=read.bytes or 0,
         transactions=numbers.transactions,
         rollbacks=numbers.rollbacks,
         types=types.orderBy(sf.desc("events"), "type").collect(),
@@ -430,7 +444,7 @@ def _duration(_context: click.Context, option: click.Parameter, text: str) -> in
 )
 def main(
     job: Job,
-    spark: SparkSession,
+    _spark: SparkSession,
     number: int,
     *,
     follow: bool,
@@ -448,7 +462,7 @@ def main(
         pace = Pace(timedelta(seconds=every))
         count_windows(job, Options(window, lateness, number, publish, port, pace))
         return
-    results = analyse(job, spark, number)
+    results = analyse(job, number)
     for line in lines(results):
         job.steps.say(line)
     job.finish(summary(results), report(job, results))

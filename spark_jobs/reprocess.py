@@ -92,9 +92,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     begun: Begun | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        pieces = (
-            cut_input(job, one, number, within=False) if begun is None else begun.pieces(job, one, number)
-        )
+        pieces = cut_input(job, one, number) if begun is None else begun.pieces(job, one, number)
     catalog = _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else []
     schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
     if given is not None:

@@ -1,8 +1,5 @@
 """The raw topic, read by executors themselves, in pieces that begin where a transaction does.
 
-A transaction that is larger than a piece is divided as well: a task that starts inside it gets the first
-records of the transaction and the current table maps.
-
 Where a topic may be divided is found by reading a few records at each place, not by a pass over all of it.
 Spark's Kafka source would pass each record through the JVM, which costs more than decoding it. What is
 archived of a topic is read from the archive in the same way.
@@ -18,8 +15,7 @@ from typing import Any, Final, Protocol, TypeGuard
 from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.header import TYPE_OFFSET
 from millrace.binlog.transaction import codes_of
-from millrace.binlog.types import EventType
-from millrace.contract import ABANDONED, HEADER_MARKER, EventKey, RawKey
+from millrace.contract import EventKey, RawKey
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.settings import KafkaSettings
 from millrace.spark.decoding import ENDS, Decoding, RawDecoder
@@ -43,9 +39,6 @@ _FIRST_RECORDS: Final = 100
 _CERTIFICATES: Final = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 BEGINS: Final = codes_of(*HEADING)
 DESCRIBES: Final = codes_of(Role.START)
-_STATEMENTS: Final = frozenset({EventType.ROWS_QUERY_LOG_EVENT, EventType.ANNOTATE_ROWS_EVENT})
-_TABLE_ID: Final = slice(19, 25)
-_MOST_TABLES: Final = 1000
 
 
 _FileOf = Callable[[Record], tuple[int, int] | None]
@@ -56,14 +49,12 @@ _FileOf = Callable[[Record], tuple[int, int] | None]
 class Piece:
     """A part of the raw topic that is decoded by itself; ``described`` has the format description for it.
 
-    Where it begins within a transaction, ``before`` has those records of it that must be known. ``prepared``
-    are the XA transactions that the piece may decide.
+    ``prepared`` are the XA transactions that the piece may decide.
     """
 
     start: int
     end: int
     described: Record | None = None
-    before: tuple[Record, ...] = ()
     prepared: "tuple[Piece, ...]" = ()
 
     @property
@@ -151,14 +142,13 @@ def find_pieces(
     first: int,
     number: int,
     *,
-    within: bool = True,
     archive: Archive | None = None,
 ) -> list[Piece]:
     """Cut a slice of a raw topic, whose first offset is ``first``, into about ``number`` pieces.
 
     Of a slice that begins later than the topic what comes before the first place where a transaction begins
-    is left out, if that is near. Without ``within`` no transaction is cut, but for an XA transaction between
-    where it is prepared and where it is decided.
+    is left out, if that is near. No transaction is cut, but for an XA transaction between where it is
+    prepared and where it is decided.
     """
     start, end = offsets
     if start >= end:
@@ -169,21 +159,14 @@ def find_pieces(
             start = search.place(start, end) or start
         wanted = [start + (end - start) * index // number for index in range(1, number)]
         places = [start]
-        inside: dict[int, tuple[Record, ...]] = {}
         for at, until in zip(wanted, [*wanted, end][1:], strict=True):
-            if at <= places[-1] or at in inside:
+            if at <= places[-1]:
                 continue
             place = search.place(at, until)
-            if place is None and within:
-                # A transaction that is larger than a piece: it is looked through from where it begins.
-                before = max(one for one in places if one not in inside)
-                found = search.inside(before, [one for one in wanted if one >= at])
-                inside.update(found)
-                places += found
-            elif place is not None and places[-1] < place < end:
+            if place is not None and places[-1] < place < end:
                 places.append(place)
         return [
-            Piece(at, until, None if at == first else search.described(at), inside.get(at, ()))
+            Piece(at, until, None if at == first else search.described(at))
             for at, until in zip(places, [*places[1:], end], strict=True)
         ]
 
@@ -249,51 +232,6 @@ def head_of_file(
     return None if begin is None else (begin, min(begin + _FIRST_RECORDS, start))
 
 
-class Walk:
-    """Follows raw records, so that a transaction can be read on from the middle of it."""
-
-    def __init__(self) -> None:
-        self.open = False
-        self.abandoned = False
-        self._head: list[Record] = []
-        self._statement: Record | None = None
-        self._tables: dict[bytes, Record] = {}
-
-    def take(self, record: Record) -> None:
-        """Take the next record."""
-        if record.headers and dict(record.headers).get(HEADER_MARKER) == ABANDONED:
-            self.abandoned = self.abandoned or self.open
-            self._begin(None)
-        code = _type_of(record)
-        if code in BEGINS:
-            self._begin(record)
-        elif code in ENDS or code in DESCRIBES:
-            self._begin(None)
-        elif not self.open:
-            return
-        elif code == EventType.TABLE_MAP_EVENT:
-            self._tables[(record.value or b"")[_TABLE_ID]] = record
-        elif code in _STATEMENTS:
-            self._statement = record
-        elif not self._tables and code is not None and len(self._head) < _FIRST_RECORDS:
-            self._head.append(record)
-
-    def _begin(self, record: Record | None) -> None:
-        self.open = record is not None
-        self._head = [] if record is None else [record]
-        self._statement = None
-        self._tables = {}
-
-    def before(self, record: Record) -> tuple[Record, ...] | None:
-        """Return what must be known to read on at a record; None where that cannot be."""
-        if not self.open or record.headers or len(self._tables) > _MOST_TABLES:
-            return None
-        known = [*self._head, *self._tables.values()]
-        if self._statement is not None:
-            known.append(self._statement)
-        return tuple(one._replace(timestamp_ms=one.offset) for one in sorted(known))
-
-
 class _Search:
     """Looks at records here and there, with one consumer, and in the archive."""
 
@@ -354,26 +292,6 @@ class _Search:
                 return found
             end, stride = begin, stride * 8
         return start
-
-    def inside(self, start: int, wanted: Sequence[int]) -> dict[int, tuple[Record, ...]]:
-        """Read on from where a transaction begins, to the end of the one in which the first place lies.
-
-        Give the offsets from ``wanted`` on that lie in it, each with what is needed to read on there.
-        """
-        walk = Walk()
-        found: dict[int, tuple[Record, ...]] = {}
-        index = 0
-        for record in self.records(start):
-            if found and not walk.open:
-                return {} if walk.abandoned else found
-            while index < len(wanted) and record.offset >= wanted[index]:
-                if (before := walk.before(record)) is not None:
-                    found[record.offset] = before
-                elif not found and record.offset > wanted[index] + _LOOKED_AT:
-                    return {}
-                index += 1
-            walk.take(record)
-        return {} if walk.abandoned else found
 
     def described(self, at: int) -> Record | None:
         """Return the format description of the log file that the record at an offset is of."""

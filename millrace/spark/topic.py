@@ -156,7 +156,7 @@ class RawTopic:
             pieces = [Piece(at, end) for at, end in pairwise(edges) if at < end]
         else:
             offsets = asked.start, asked.stop
-            pieces = find_pieces(self._kafka, self._topic, offsets, held.start, number, within=False)
+            pieces = find_pieces(self._kafka, self._topic, offsets, held.start, number)
         return self._spans(pieces, held.start)
 
     def _spans(self, pieces: Sequence[Piece], first: int) -> list[TopicSpan]:
@@ -216,7 +216,7 @@ class RawTopic:
         if not decoded:
             return self._spans([Piece(start, end)], held.start)
         number = _number(range(start, end), least)
-        pieces = find_pieces(self._kafka, self._topic, (start, end), held.start, number, within=False)
+        pieces = find_pieces(self._kafka, self._topic, (start, end), held.start, number)
         described = described_at(self._kafka, self._topic, start, held.start, end=end)
         pieces[0] = replace(pieces[0], start=start, described=described)
         return self._spans(pieces, held.start)

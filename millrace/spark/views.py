@@ -20,7 +20,6 @@ from millrace.contract import escape_name, log_number
 from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions
 from millrace.spark.files import Fault
 from millrace.spark.json_columns import json_rows
-from millrace.spark.selected import ALL, Selected
 from millrace.stage import OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ VIEWS: Final[Mapping[str, pa.Schema]] = {
     ),
     "_corrupt": _schema(
         service=_TEXT,
+        offset=_LONG,
+        epoch=pa.int32(),
         log_file=_TEXT,
         position=_LONG,
         table=_TEXT,
@@ -104,7 +105,10 @@ VIEWS: Final[Mapping[str, pa.Schema]] = {
         value=pa.binary(),
     ),
 }
-"""The columns of each view; those of ``events`` and ``transactions`` have a module of their own."""
+"""The columns of each view; those of ``events``, and of what is counted, are in modules of their own."""
+
+COUNTED: Final = ("transactions", "counts", "statements", "ddl", "statistics")
+"""The views of what is counted."""
 
 _ROWS: Final = 16 * 1024
 _BYTES: Final = 4 << 20
@@ -200,6 +204,20 @@ class DecodedView(ABC):
         values = [value or b"" for _, value, *_ in made]
         return AvroColumns(self._decoder.schema(split_wire_format(values[0])[0])).read(values)
 
+    def _corrupt(self, made: Sequence[OutputRecord]) -> pa.RecordBatch:
+        """Return dead letters, each with the offset of its raw record."""
+        letters = self._letters(made)
+        # The record after missing chunks tells of them; the dead letter says where they should be.
+        raw = pc.equal(letters.column("topic"), self._decoder.topics.raw)
+        given = pa.array([offset for _, _, offset, _ in made], pa.int64())
+        offsets = pc.if_else(raw, letters.column("offset"), given)
+        keys = pa.array(
+            [key.decode("ascii", "backslashreplace") for key in letters.column("key").to_pylist()],
+            pa.string(),
+        )
+        letters = letters.drop_columns(["topic", "offset", "context", "key"])
+        return letters.append_column("offset", offsets).append_column("key", keys)
+
     @abstractmethod
     def _made(self, topic: str, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
         """Return what the view has of records that were written to a topic."""
@@ -209,10 +227,7 @@ class CorruptView(DecodedView):
     """What cannot be read, with its bytes and the reason."""
 
     def _dead_letters(self, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
-        letters = self._letters(made)
-        columns = {name: _thunk(letters.column(name)) for name in letters.schema.names}
-        columns["key"] = lambda: _ascii(letters.column("key"))
-        yield _batch(columns, self._layout, len(letters))
+        yield batch_of(self._corrupt(made), self._layout)
 
     def _made(self, _topic: str, _made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
         yield from ()
@@ -227,10 +242,6 @@ def faults_batch(faults: Sequence[Fault], layout: pa.Schema) -> pa.RecordBatch:
         "error": _thunk(pa.array([one.error for one in faults])),
     }
     return _batch(columns, layout, len(faults))
-
-
-def _ascii(keys: pa.Array) -> pa.Array:
-    return pa.array([key.decode("ascii", "backslashreplace") for key in keys.to_pylist()], pa.string())
 
 
 class _Waiting:
@@ -252,17 +263,10 @@ class ChangesView(DecodedView):
     """Changes of all tables, or of the one that is called ``table``."""
 
     def __init__(
-        self,
-        decoding: Decoding,
-        layout: pa.Schema,
-        *,
-        fail: bool,
-        table: tuple[str, str] | None = None,
-        selected: Selected = ALL,
+        self, decoding: Decoding, layout: pa.Schema, *, fail: bool, table: tuple[str, str] | None = None
     ) -> None:
         super().__init__(decoding, layout, fail=fail)
         self._table = table
-        self._selected = selected
         self._namespace = None if table is None else row_namespace(decoding.source, table)
         self._waiting: dict[bytes, _Waiting | None] = {}
         self._all = 0
@@ -274,7 +278,7 @@ class ChangesView(DecodedView):
         yield from super().rest()
         for waiting in self._waiting.values():
             if waiting is not None and waiting.count:
-                yield from self._flush(waiting)
+                yield self._flush(waiting)
 
     def _made(self, topic: str, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
         if topic in self._others:
@@ -293,47 +297,39 @@ class ChangesView(DecodedView):
                 waiting.size += size
                 self._all += size
                 if waiting.count >= _ROWS or waiting.size >= _BYTES:
-                    yield from self._flush(waiting)
+                    yield self._flush(waiting)
                 elif self._all >= _ALL_BYTES:
-                    largest = max(filter(None, self._waiting.values()), key=lambda one: one.size)
-                    yield from self._flush(largest)
+                    yield self._flush(max(filter(None, self._waiting.values()), key=lambda one: one.size))
 
     def _of(self, prefix: bytes) -> _Waiting | None:
         """Return where the rows of a schema wait; None for those of another table."""
         if prefix not in self._waiting:
             schema = self._decoder.schema(split_wire_format(prefix)[0])
-            namespace = schema["namespace"]
-            wanted = self._namespace in (None, namespace) and self._selected.has_table(namespace)
+            wanted = self._namespace in (None, schema["namespace"])
             self._waiting[prefix] = _Waiting(schema) if wanted else None
         return self._waiting[prefix]
 
-    def _flush(self, waiting: _Waiting) -> Iterator[pa.RecordBatch]:
+    def _flush(self, waiting: _Waiting) -> pa.RecordBatch:
         self._all -= waiting.size
         rows = waiting.take()
-        passing = self._selected.passing(rows, _commit_time(rows.column("source")))
-        if passing is not None and passing.false_count:
-            rows = rows.filter(passing)
-        if len(rows):
-            columns = self._columns(rows, waiting.names)
-            yield _batch(columns, self._layout, len(rows), fail=self._table is None or self._fail)
-
-    def _columns(self, rows: pa.RecordBatch, names: Sequence[str]) -> dict[str, Callable[[], pa.Array]]:
         columns = _of_changes(rows)
-        before, after = rows.column("before"), rows.column("after")
-        missing = rows.column("before_missing"), rows.column("after_missing")
         if self._table is None:
             source = rows.column("source")
             columns["database"] = lambda: source.field("db")
             columns["table"] = lambda: source.field("table")
-            columns["before"] = lambda: json_rows(before, names)
-            columns["after"] = lambda: json_rows(after, names)
-            columns["_before_missing"], columns["_after_missing"] = map(_thunk, missing)
-            return columns
+            columns["before"] = lambda: json_rows(rows.column("before"), waiting.names)
+            columns["after"] = lambda: json_rows(rows.column("after"), waiting.names)
+            columns["_before_missing"] = lambda: rows.column("before_missing")
+            columns["_after_missing"] = lambda: rows.column("after_missing")
+            return _batch(columns, self._layout, len(rows))
         deleted = pc.equal(rows.column("op").dictionary_decode(), "d")
-        for name, *sides in zip(names, before.flatten(), after.flatten(), strict=True):
-            columns[name] = _either(deleted, *sides)
-        columns["_missing"] = _either(deleted, *missing)
-        return columns
+        sides = zip(
+            waiting.names, rows.column("before").flatten(), rows.column("after").flatten(), strict=True
+        )
+        for name, before, after in sides:
+            columns[name] = _either(deleted, before, after)
+        columns["_missing"] = _either(deleted, rows.column("before_missing"), rows.column("after_missing"))
+        return _batch(columns, self._layout, len(rows), fail=self._fail)
 
 
 def _thunk(column: pa.Array) -> Callable[[], pa.Array]:

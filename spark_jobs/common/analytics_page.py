@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql import Row
 
+from millrace.spark.statistics import LOOKED_AT
 from spark_jobs.common.charts import (
     Series,
     columns,
@@ -27,7 +28,6 @@ from spark_jobs.common.charts import (
 )
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Bytes, Cell, Code, Report, Share
-from spark_jobs.common.statistics import LOOKED_AT
 
 _BARS: Final = 12
 _LINES: Final = 5

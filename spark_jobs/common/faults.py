@@ -29,7 +29,9 @@ NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 DEAD_LETTERS: Final = "deadletter"
 """The table that has all of them."""
 
-_LISTED: Final = 100
+LISTED: Final = 100
+"""Records that are listed."""
+
 _KEY_SHOWN: Final = 200
 
 
@@ -62,7 +64,7 @@ class Faults:
     def add(self, number: int, first: Iterable[Fault]) -> None:
         """Count records, and list the first of them."""
         self.number += number
-        self.first = sorted([*self.first, *first])[:_LISTED]
+        self.first = sorted([*self.first, *first])[:LISTED]
 
     def take(self, folder: str, lines: DataFrame) -> None:
         """Count and list those among lines that have a ``fault``, and write them into the table of all.
@@ -77,7 +79,7 @@ class Faults:
             return
         self.taken |= counts.keys()
         faulty.write.mode("append").parquet(f"{folder}/{DEAD_LETTERS}")
-        first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(_LISTED).collect()
+        first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(LISTED).collect()
         self.add(
             sum(counts.values()),
             [Fault.of(row.topic, row.partition, row.offset, row.key, row.fault) for row in first],

@@ -214,6 +214,11 @@ class Job:
         """Write a result as Parquet."""
         frame.write.parquet(f"{self.folder}/{name}")
 
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """Compute a frame once; return it as it lies in files, which survive a lost executor, to the end."""
+        frame.write.parquet(f"{self.kept}/{name}")
+        return self.spark.read.schema(frame.schema).parquet(f"{self.kept}/{name}")
+
     def remove(self, name: str) -> None:
         """Remove what a run has written on its way and no longer needs."""
         remove(self.spark, f"{self.folder}/{name}")

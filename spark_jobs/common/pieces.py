@@ -138,20 +138,17 @@ _Read = Callable[[Piece], Iterator[Sequence[Record]]]
 _OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def cut_input(job: "Job", one: "Input", number: int | None = None, *, within: bool) -> list[Piece]:
+def cut_input(job: "Job", one: "Input", number: int | None = None) -> list[Piece]:
     """Cut what a job reads of a source into about ``number`` pieces, by default by size.
 
-    As many as keep all cores at work to the end, and no more than a plan should have. With ``within`` a
-    transaction that is larger than a piece is cut too.
+    As many as keep all cores at work to the end, and no more than a plan should have.
     """
     part = one.part
     if number is None:
         least = 2 * job.spark.sparkContext.defaultParallelism
         number = min(max(least, part.count // _OFFSETS_PER_PIECE), MOST_PIECES)
     (offsets,) = part.offsets.values()
-    return find_pieces(
-        job.settings.kafka, part.topic, offsets, one.first, number, within=within, archive=part.archive
-    )
+    return find_pieces(job.settings.kafka, part.topic, offsets, one.first, number, archive=part.archive)
 
 
 def over_pieces(

@@ -49,7 +49,7 @@ class Begun:
         """Cut it into pieces in which no transaction is cut, by default by size."""
         if one.part.count < _LEAST_OFFSETS:
             return [self.stretch]
-        pieces = cut_input(job, one, number, within=False)
+        pieces = cut_input(job, one, number)
         return [replace(self.stretch, end=pieces[0].end), *pieces[1:]]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from millrace.binlog.names import quoted_name
 from millrace.runtime.settings import KafkaSettings
@@ -21,12 +22,12 @@ def read_log(
     view: str = "changes",
     *,
     table: tuple[str, str] | None = None,
-    columns: str | None = None,
+    columns: str | StructType | None = None,
     **options: str,
 ) -> DataFrame:
     """Return a view of the part of a raw topic that a job reads, or the changes of one table.
 
-    ``columns`` is the schema that is wanted, in DDL: what it lacks is not decoded. Records that cannot be
+    ``columns`` is the schema that is wanted: what it lacks is not decoded. Records that cannot be
     read are left out; the view ``_corrupt`` has them. ``options`` are further ones of the source.
     """
     register(job.spark)

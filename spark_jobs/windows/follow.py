@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.contract import transactional_id
 from millrace.kafka.job_topic import JobTopic
 from millrace.runtime.health import Health
-from millrace.spark.decoding import Decoding
 from millrace.spark.raw_topic import Piece
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.faults import DEAD_LETTERS
@@ -81,13 +80,12 @@ def count_windows(job: Job, options: Options) -> None:
 
 def _count(job: Job, one: Input, begun: Begun, options: Options) -> _Found:
     """Count a stretch of a source and add it to its windows."""
-    source, folder, window_s = one.source, job.folder, options.window_s
+    source, window_s = one.source, options.window_s
     now_ms = round(begun.given.timestamp() * 1000)
 
-    def begin(number: int, piece: Piece, _prepared: object) -> WindowStatistics:
-        decoding, prefix = Decoding(source, False, 0), f"{source}-{number:05}"
-        statistics = WindowStatistics(source, decoding, folder, prefix, window_s, now_ms)
-        statistics.begin([] if piece.described is None else [piece.described])
+    def begin(_number: int, piece: Piece, _prepared: object) -> WindowStatistics:
+        statistics = WindowStatistics(source, window_s, now_ms)
+        statistics.begin(*([] if piece.described is None else [piece.described]))
         return statistics
 
     pieces = begun.pieces(job, one)

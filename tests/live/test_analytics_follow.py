@@ -23,7 +23,6 @@ from millrace.local import Kafka
 from millrace.local.processes import release_port, reserve_port
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import load_settings
-from millrace.spark.decoding import Decoding
 from millrace.stage import Record
 from spark_jobs.analytics import analyse
 from spark_jobs.common.job import RawJobSettings
@@ -106,10 +105,9 @@ class World(RawTopic):
                 found[key] = json.loads(message.value() or b"")
         return found
 
-    def expected(self, folder: Path) -> dict[str, dict[str, Any]]:
+    def expected(self) -> dict[str, dict[str, Any]]:
         """Count all in one piece, in this process."""
-        decoding = Decoding(self.source, False, 0)
-        statistics = WindowStatistics(self.source, decoding, str(folder), "0", WINDOW_S, FAR_AHEAD_MS)
+        statistics = WindowStatistics(self.source, WINDOW_S, FAR_AHEAD_MS)
         statistics.take(self.records())
         carried = statistics.finish().carried
         parts = [(carried["until_ms"], [Window.from_json(one) for one in carried["windows"]])]
@@ -169,9 +167,9 @@ def test_analytics_that_is_killed_while_it_goes_on(
         assert "Exception" not in told
         assert told.splitlines()[-1] == "error: analytics was stopped by SIGTERM; the previous results remain"
 
-    assert other.windows() == other.expected(tmp_path)
+    assert other.windows() == other.expected()
     found = world.windows()
-    assert found == world.expected(tmp_path)
+    assert found == world.expected()
     assert len(found) > 10
     assert sum(one["unreadable_records"] for one in found.values()) == world.garbage > 10
     assert not any(one["late_events"] for one in found.values())
@@ -194,7 +192,7 @@ def test_analytics_that_is_killed_while_it_goes_on(
     )
     assert sum(map(float, rows)) == last["rows"]
 
-    results = analyse(world.job(spark, tmp_path / "whole"), spark, 10)
+    results = analyse(world.job(spark, tmp_path / "whole"), 10)
     for name, exact in (
         ("transactions", results.transactions),
         ("rollbacks", results.rollbacks),
@@ -254,7 +252,7 @@ def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
     )
 
 
-AFTER = {"analytics": "places to cut found (", "reprocess": "transactions found ("}
+AFTER = {"analytics": "reading ", "reprocess": "transactions found ("}
 """What jobs say before executors begin to read."""
 
 

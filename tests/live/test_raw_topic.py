@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
+from spark_jobs.common.statistics import PieceStatistics
 
 from millrace.binlog.events import XidEvent
 from millrace.kafka.client import connect, producer_config
@@ -17,7 +18,6 @@ from millrace.spark.decoding import Decoding
 from millrace.spark.raw_topic import CarriedSettings, find_pieces, read_piece
 from millrace.stage import Record
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.statistics import PieceStatistics
 from tests.live.output import wait_until_decided
 from tests.unit.spark.test_statistics import SOURCE, RawLog, changed, tables
 

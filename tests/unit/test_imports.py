@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("millrace.spark", "millrace.binlog", "millrace.avro", "millrace.kernel", "millrace.contract"),
         *("millrace.runtime", "millrace.text", "millrace.stage", "millrace.log_files", "millrace.ddl"),
         *("millrace.decoder", "millrace.rowmapper", "millrace.selection", "millrace.kafka"),
-        *("millrace.binlog_command.criteria", "millrace.binlog_command.row_kernel"),
+        "millrace.binlog_command.row_kernel",
     ),
     "spark_jobs": (
         *("spark_jobs", "millrace.spark", "millrace.binlog", "millrace.avro", "millrace.kernel"),
@@ -93,7 +93,6 @@ MAY_ALSO_IMPORT: dict[str, tuple[str, ...]] = {
     "spark_jobs.windows.follow": ("millrace.kafka.job_topic",),
     "spark_jobs.common.executor": ("millrace.local.errors", "millrace.local.java"),
     "spark_jobs.loops.logs": ("millrace.kafka.errors",),
-    "spark_jobs.common.statistics": ("millrace.binlog_command.row_kernel",),
 }
 """Exceptions: the driver of a Spark job looks whether Kafka answers before it starts a JVM; rows are made for
 topics as they are specified, wherever they go; executors read the raw topic with our own client, and count

@@ -12,15 +12,22 @@ from spark_jobs.analytics import (
     rows_per_minute,
     rows_per_table,
     top,
-    whole_transactions,
     with_durations,
 )
-from spark_jobs.common.statistics import TABLES
 from tests.spark_session import SPARK
 from tests.unit.spark.frames import dicts
 
 pytestmark = SPARK
 
+COUNTS = (
+    "source string, second bigint, type string, database string, table string, operation string, "
+    "events bigint, rows bigint, bytes bigint, stored bigint, uncounted bigint"
+)
+TRANSACTIONS = (
+    "source string, epoch int, transaction string, first_offset bigint, log_file string, server_id bigint, "
+    "rows bigint, bytes bigint, started bigint, ended bigint, original_commit_us bigint, "
+    "immediate_commit_us bigint, commit_group bigint, ends string"
+)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
@@ -30,7 +37,7 @@ def counts(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
         ("shop", second, type_, table and "db", table, operation, events, rows, size, size, uncounted)
         for second, type_, table, operation, events, rows, size, uncounted in rows
     ]
-    return spark.createDataFrame(full, TABLES["counts"]).repartition(3)
+    return spark.createDataFrame(full, COUNTS).repartition(3)
 
 
 def test_events_per_minute(spark: SparkSession) -> None:
@@ -77,27 +84,7 @@ def transaction(number: int, **more: Any) -> tuple[Any, ...]:
         "source": "shop", "epoch": 0, "transaction": f"{UUID}:{number}", "first_offset": 10 * number,
         "log_file": "bin.000001", "server_id": 1, **more,
     }  # fmt: skip
-    return tuple(values.get(part.split()[0]) for part in TABLES["transactions"].split(", "))
-
-
-def test_parts_of_a_transaction_are_put_together(spark: SparkSession) -> None:
-    rows = [
-        transaction(1, rows=3, bytes=30, started=5, ended=6, tables=["a.b"], ends="commit", part=False),
-        transaction(2, rows=4, bytes=40, started=7, ended=8, tables=["a.c", "a.b"], part=True),
-        transaction(2, rows=0, bytes=50, started=7, ended=9, tables=[], part=True),
-        transaction(2, rows=5, bytes=60, started=7, ended=7, tables=["a.d", "a.b"], ends="commit", part=True),
-    ]
-    found = whole_transactions(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("first_offset")
-    one, two = found.collect()
-    assert (one.rows, one.bytes, one.ended, one.ends, one.tables) == (3, 30, 6, "commit", ["a.b"])
-    assert (two.rows, two.bytes, two.ended, two.ends, two.tables) == (
-        9,
-        150,
-        9,
-        "commit",
-        ["a.b", "a.c", "a.d"],
-    )
-    assert two.transaction == f"{UUID}:2"
+    return tuple(values.get(part.split()[0]) for part in TRANSACTIONS.split(", "))
 
 
 def test_lag_by_origin(spark: SparkSession) -> None:
@@ -108,7 +95,7 @@ def test_lag_by_origin(spark: SparkSession) -> None:
         for number, late in enumerate([0, 5_000, 0, 7_000, 0, 90_000])
     ]
     rows.append(transaction(9, server_id=3))
-    found = lag(spark.createDataFrame(rows, TABLES["transactions"])).orderBy("server_id").collect()
+    found = lag(spark.createDataFrame(rows, TRANSACTIONS)).orderBy("server_id").collect()
     assert [(r.server_id, r.transactions, r.p50, r.most) for r in found] == [
         (1, 3, 0.0, 0.0),
         (2, 3, 7.0, 90.0),
@@ -120,7 +107,7 @@ def test_commit_groups(spark: SparkSession) -> None:
     rows = [transaction(number, commit_group=group) for number, group in enumerate([0, 1, 1, 1, 4])]
     rows.append(transaction(7, commit_group=1, log_file="bin.000002"))
     rows.append(transaction(8))
-    (found,) = commit_groups(spark.createDataFrame(rows, TABLES["transactions"])).collect()
+    (found,) = commit_groups(spark.createDataFrame(rows, TRANSACTIONS)).collect()
     assert found.asDict() == {"source": "shop", "transactions": 6, "groups": 4, "alone": 3, "largest": 3}
 
 
@@ -134,7 +121,7 @@ def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) ->
         transaction(6, started=10, ended=107),  # set before its end only
         transaction(7, started=100, ended=500),
     ]
-    found = with_durations(spark.createDataFrame(rows, TABLES["transactions"]), (100, 200))
+    found = with_durations(spark.createDataFrame(rows, TRANSACTIONS), (100, 200))
     assert [row.seconds for row in found.orderBy("first_offset").collect()] == [
         1.5, None, 0.0, 7.0, None, None, None,
     ]  # fmt: skip
@@ -143,6 +130,6 @@ def test_the_longest_reaches_to_the_commit_at_the_origin(spark: SparkSession) ->
 
 def test_the_top_breaks_ties_by_the_log(spark: SparkSession) -> None:
     rows = [transaction(number, rows=rows) for number, rows in enumerate([3, 9, 9, 1, 0])]
-    every = spark.createDataFrame(rows, TABLES["transactions"]).repartition(3)
+    every = spark.createDataFrame(rows, TRANSACTIONS).repartition(3)
     names = [row.transaction.rpartition(":")[2] for row in top(every, 3, "rows", "bytes").collect()]
     assert names == ["1", "2", "0"]

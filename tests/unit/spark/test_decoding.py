@@ -89,7 +89,7 @@ def topic_of(records: Sequence[Record]) -> Iterator[None]:
 def pieces(records: Sequence[Record], number: int) -> list[Piece]:
     """Cut records as the driver does it."""
     with topic_of(records):
-        return find_pieces(NOWHERE, "t.raw", (0, len(records)), 0, number, within=False)
+        return find_pieces(NOWHERE, "t.raw", (0, len(records)), 0, number)
 
 
 def decode(

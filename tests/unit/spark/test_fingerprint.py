@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.common.fingerprint import LONGEST, fingerprint
+from millrace.spark.fingerprint import LONGEST, fingerprint
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
 
-from millrace.spark.decoding import Decoding
 from millrace.stage import Record
 from spark_jobs.analytics import main
 from spark_jobs.common.outcome import Outcome
@@ -19,7 +17,7 @@ from spark_jobs.windows.metrics import WindowMetrics
 from spark_jobs.windows.statistics import WindowStatistics
 from spark_jobs.windows.window import UNDATED, Lag, Totals, Window, Windows, shown_tables
 from tests.unit.spark.test_decoding import LOGS, log, pieces, raw
-from tests.unit.spark.test_statistics import count, tables
+from tests.unit.spark.test_statistics import count
 
 SOURCE = "shop"
 NOW_MS = 10**13
@@ -32,15 +30,13 @@ def dated(records: Sequence[Record], step_ms: int = 7_000) -> list[Record]:
 
 
 def counted(
-    records: Sequence[Record], folder: Path, number: int = 1, batch: int = 1000, now_ms: int = NOW_MS
+    records: Sequence[Record], number: int = 1, batch: int = 1000, now_ms: int = NOW_MS
 ) -> list[tuple[int, list[Window]]]:
     """Count records in pieces, as executors do; give what each tells."""
     found = []
-    for index, piece in enumerate(pieces(records, number)):
-        statistics = WindowStatistics(
-            SOURCE, Decoding(SOURCE, False, 0), str(folder), f"{index}", WINDOW_S, now_ms
-        )
-        statistics.begin([] if piece.described is None else [piece.described])
+    for piece in pieces(records, number):
+        statistics = WindowStatistics(SOURCE, WINDOW_S, now_ms)
+        statistics.begin(*([] if piece.described is None else [piece.described]))
         for at in range(piece.start, piece.end, batch):
             statistics.take(records[at : min(at + batch, piece.end)])
         told = Outcome.from_json(statistics.finish().to_json()).carried
@@ -57,16 +53,16 @@ def told(found: Iterable[tuple[Window, bool]]) -> list[tuple[int, int, bool]]:
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_windows_are_the_same_however_a_log_is_cut_and_looked_at(name: str, tmp_path: Path) -> None:
+def test_windows_are_the_same_however_a_log_is_cut_and_looked_at(name: str) -> None:
     """In one piece or many, in one look or many, each by a new process; the sums are those of the batch."""
     records = dated(raw(log(name)))
     whole = Windows(WINDOW_S, 0)
     expected = {
         one.start: one.told(SOURCE, WINDOW_S, 10, closed=True)
-        for one, _ in whole.add(counted(records, tmp_path / "1"), NOW_MS).windows
+        for one, _ in whole.add(counted(records), NOW_MS).windows
     }
     for number, batch in ((3, 7), (17, 100)):
-        parts = counted(records, tmp_path / str(number), number, batch)
+        parts = counted(records, number, batch)
         at_once = Windows(WINDOW_S, 0).add(parts, NOW_MS).windows
         assert {one.start: one.told(SOURCE, WINDOW_S, 10, closed=True) for one, _ in at_once} == expected
         last: dict[int, dict[str, Any]] = {}
@@ -79,13 +75,13 @@ def test_windows_are_the_same_however_a_log_is_cut_and_looked_at(name: str, tmp_
         assert not any(one["late_events"] for one in last.values())
         assert [start for start, one in sorted(last.items()) if not one["closed"]] == [max(expected)]
         assert {start: {**one, "closed": True} for start, one in last.items()} == expected
-    batch_of = tables(tmp_path / "batch", count(raw(log(name)), 1, tmp_path / "batch"))
+    batch_of = count(raw(log(name)))
     types, sums = Counter[str](), Counter[str]()
     for one in expected.values():
         types.update(one["events_by_type"])
         sums.update({k: one[k] for k in ("bytes", "rows", "transactions", "ddl_statements")})
     by_type, size, rows = Counter[str](), 0, 0
-    for (_, _, type_name, *_), figures in batch_of["counts"].items():
+    for (_, type_name, *_), figures in batch_of["counts"].items():
         by_type[type_name] += figures["events"]
         size += figures["stored"]
         rows += figures["rows"]
@@ -97,11 +93,11 @@ def test_windows_are_the_same_however_a_log_is_cut_and_looked_at(name: str, tmp_
     })  # fmt: skip
 
 
-def test_a_record_that_is_absurd_takes_nothing_along(tmp_path: Path) -> None:
+def test_a_record_that_is_absurd_takes_nothing_along() -> None:
     """Garbage has the time of what lies before it, and no record one after now."""
     records = dated(raw(log(LOGS[1])))
-    plain = {one.start: one for _, found in counted(records, tmp_path / "plain") for one in found}
-    ((until, _),) = counted(records, tmp_path / "until")
+    plain = {one.start: one for _, found in counted(records) for one in found}
+    ((until, _),) = counted(records)
     garbage = [
         Record(0, 4_102_444_800_000, b"1:0:x:4", b"garbage"),
         Record(0, 4_102_444_800_000, None, None),
@@ -111,7 +107,7 @@ def test_a_record_that_is_absurd_takes_nothing_along(tmp_path: Path) -> None:
     middle = len(records) // 2
     mixed = [*garbage, *records[:middle], *garbage, *records[middle:], *garbage]
     mixed = [record._replace(offset=n) for n, record in enumerate(mixed)]
-    ((found_until, found),) = counted(mixed, tmp_path / "mixed", batch=11)
+    ((found_until, found),) = counted(mixed, batch=11)
     assert found_until == until
     assert {one.start: one.totals.events for one in found} == {
         start: one.totals.events for start, one in plain.items()
@@ -119,9 +115,9 @@ def test_a_record_that_is_absurd_takes_nothing_along(tmp_path: Path) -> None:
     assert sum(one.totals.unreadable_records for one in found) == 3 * len(garbage)
     ahead = [*records[:-1], records[-1]._replace(timestamp_ms=4_102_444_800_000)]
     now_ms = records[-1].timestamp_ms
-    assert counted(ahead, tmp_path / "ahead", now_ms=now_ms)[0][0] == now_ms
+    assert counted(ahead, now_ms=now_ms)[0][0] == now_ms
     nothing = [record._replace(offset=n) for n, record in enumerate(garbage)]
-    ((none, undated),) = counted(nothing, tmp_path / "nothing")
+    ((none, undated),) = counted(nothing)
     assert (none, [one.start for one in undated]) == (0, [UNDATED])
 
 
