@@ -10,19 +10,20 @@ applied as far as the log shows them; a value that it does not show is null, and
 """
 
 import hashlib
-import json
 import pickle
-from collections import Counter
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import click
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
 from millrace.binlog.columns.sql_types import SqlType
@@ -32,12 +33,12 @@ from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify.conversions import Untold
 from millrace.verify.history import BEGINNING
-from millrace.verify.tables import Folder, Row
-from spark_jobs.common.faults import RECORD_COLUMNS, Fault
-from spark_jobs.common.files import ParquetFiles, WrittenFile
+from millrace.verify.tables import Folder, Records, Row
+from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.job import Input, Job, job_command
-from spark_jobs.common.lines import reason_of
-from spark_jobs.common.report import Bytes, Code, Report
+from spark_jobs.common.lines import Line, batch_of, reason_of, rows_of
+from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
     PLACE,
     Counts,
@@ -73,6 +74,10 @@ _BINARY: Final = {
     *("bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
     *GEOMETRY_TYPES,
 }
+_SPECIAL: Final = re.compile(r"[\\*?\[\]{}]")
+"""Characters of a path that have a meaning where Spark reads."""
+
+_STEP_SCHEMA: Final = f"digest binary, row binary, step bigint, {FAULT_SCHEMA}"
 _INTEGERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
 _UNTOLD: Final = "millrace.untold"
 _DECIMAL_DIGITS: Final = 38
@@ -80,30 +85,17 @@ _DECIMAL_DIGITS: Final = 38
 
 @dataclass(slots=True)
 class State:
-    """The state of a table: where its rows are, and what is uncertain."""
+    """The state of a table: how many rows it has, and what is uncertain."""
 
     table: str
     records: int = 0
     rows: int = 0
-    files: list[WrittenFile] = field(default_factory=list)
-    untold: Counter[str] = field(default_factory=Counter)
+    untold: Mapping[str, int] = field(default_factory=dict)
     """Numbers of values that the log does not tell, by column and reason."""
     unknown_rows: int = 0
     """Rows that were removed and of which it is not known that they were there."""
     faults: int = 0
-    told_faults: list[list[Any]] = field(default_factory=list)
-    """Of the records that cannot be folded, the first: topic, partition, offset, key, reason."""
     doubts: list[str] = field(default_factory=list)
-
-    def add(self, text: str) -> None:
-        """Take in what an executor made."""
-        values = json.loads(text)
-        self.rows += values["rows"]
-        self.files += [WrittenFile(**one) for one in values["files"]]
-        self.untold.update(values["untold"])
-        self.unknown_rows += values["unknown_rows"]
-        self.faults += values["faults"]
-        self.told_faults += values["told_faults"]
 
 
 def table_state(
@@ -130,25 +122,47 @@ def _state(  # noqa: PLR0917 - what is read, and up to where
     state = State(str(table))
     changes, schemas = changes_of(job, spark, table.topics(log), table.eras)
     snapshot = began = None
-    if changes is not None:
+    if changes is None:
+        write_state(job, state, spark.createDataFrame([], from_arrow_schema(state_layout(table))))
+    else:
         counts = counts_of(changes)
         snapshot, began = counts.snapshot, counts.snapshot_began
         if snapshot is not None and not until.has_snapshot(snapshot):
             state.doubts += _without_snapshot(table, changes, snapshot, until)
         state.records = counts.keyed + counts.keyless
-        if counts.faults:
-            job.faults.take(job.folder, changes)
-        changes = without_later(job, spark, one, changes.where("fault is null"), until)
-        for row in _folded(job, table, schemas, changes, counts).collect():
-            state.add(row.outcome)
-        job.faults.add(state.faults, [Fault(*told) for told in state.told_faults])
+        good = without_later(job, spark, one, changes.where("fault is null"), until)
+        folded = _folded(table, schemas, good, counts)
+        write_state(job, state, folded)
         state.faults += counts.faults
+        if state.faults:
+            job.faults.take(job.folder, changes.select(*FAULT_COLUMNS).union(folded.select(*FAULT_COLUMNS)))
     state.doubts += _doubts(log, table, until, has_snapshot=snapshot is not None)
     taken = log.snapshot_of(table)
     is_whole = taken is not None and taken.done and not taken.note and not taken.where and not log.unmerged
     after = began if is_whole and snapshot is not None and until.has_snapshot(snapshot) else None
     state.doubts += log.history.missing(table.eras, after or BEGINNING)
     return state
+
+
+def write_state(job: Job, state: State, folded: DataFrame) -> None:
+    """Write rows, and count them and what is uncertain."""
+    seen = Observation()
+    watched = folded.observe(
+        seen,
+        sf.count("row").alias("rows"),
+        sf.count("untold").alias("untold"),
+        sf.coalesce(sf.sum("unknown"), sf.lit(0)).alias("unknown_rows"),
+        sf.count("fault").alias("faults"),
+    )
+    rows = watched.where("row is not null").select("row.*", sf.col("untold").alias(_UNTOLD))
+    job.write(f"{state.table}/rows", rows)
+    found = seen.get
+    state.rows, state.unknown_rows, state.faults = (found[n] for n in ("rows", "unknown_rows", "faults"))
+    if found["untold"]:
+        written = job.spark.read.parquet(_SPECIAL.sub(r"\\\g<0>", f"{job.folder}/{state.table}/rows"))
+        value = sf.explode(f"`{_UNTOLD}`").alias("column", "reason")
+        counts = written.select(value).groupBy("column", "reason").count().orderBy("column", "reason")
+        state.untold = {f"{row.column}: {row.reason}": row["count"] for row in counts.collect()}
 
 
 def _without_snapshot(
@@ -213,172 +227,136 @@ def _doubts_of_snapshot(log: Log, table: Table, *, has_snapshot: bool) -> Iterat
 # -- in the executors ---------------------------------------------------------------------------------
 
 
-def _folded(
-    job: Job, table: Table, schemas: Mapping[int, Any], changes: DataFrame, counts: Counts
-) -> DataFrame:
-    """Fold changes into files; return what each executor made."""
+def _folded(table: Table, schemas: Mapping[int, Any], changes: DataFrame, counts: Counts) -> DataFrame:
+    """Fold changes into lines of :func:`state_layout`: rows, removed ones that were never there, faults."""
     number = min(_MOST_BUCKETS, 1 + counts.bytes // _BUCKET_BYTES)
-    columns = [*PLACE, "era", *RECORD_COLUMNS]
-    write = _writer(table, f"{job.folder}/{table}")
+    columns = changes.select(*PLACE, "era", *RECORD_COLUMNS)
+    made = from_arrow_schema(state_layout(table))
     if counts.keyed:
         bucket = sf.expr("substring(key, 6)") if has_one_key(schemas, counts) else sf.lit(0)
-        buckets = changes.select(*columns).repartition(number, bucket).sortWithinPartitions(*PLACE)
-        return buckets.mapInArrow(_folder(table, schemas, write), "outcome string")
-    steps = changes.select(*columns).mapInArrow(
-        _counter(table, schemas), "digest binary, row binary, step bigint, fault string"
-    )
-    rows = steps.groupBy("digest", "fault").agg(
+        buckets = columns.repartition(number, bucket).sortWithinPartitions(*PLACE)
+        return buckets.mapInArrow(_by_key(table, schemas), made)
+    steps = columns.mapInArrow(_counter(table, schemas), _STEP_SCHEMA)
+    rows = steps.groupBy("digest", *FAULT_COLUMNS).agg(
         sf.any_value("row").alias("row"), sf.sum("step").alias("step")
     )
-    wanted = rows.where("step <> 0 or fault is not null").repartition(max(number, 1), "digest")
-    return wanted.mapInArrow(_rows_writer(write), "outcome string")
+    wanted = rows.where("step <> 0 or fault is not null").select("row", "step", *FAULT_COLUMNS)
+    return wanted.repartition(max(number, 1)).mapInArrow(_counted(table), made)
 
 
-Write = Callable[[Iterable[Row], Sequence[str], int], pa.RecordBatch]
+_Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_Step = tuple[Row | None, int, Line]
+"""A row, how often it is there, and the columns of a fault; no row where there is a fault."""
 
 
-def _new_folder(table: Table) -> Folder:
+def _steps(table: Table, records: Records, batches: Iterable[pa.RecordBatch]) -> Iterator[_Step]:
+    """Fold the records of batches; those that are none of the table are faults."""
     added = table.added
-    return Folder(table.columns, lambda column: added[column.name], table.eras)
+    folder = Folder(table.columns, lambda column: added[column.name], table.eras)
+    for batch in batches:
+        parts = [batch.column(name).to_pylist() for name in ("era", *RECORD_COLUMNS)]
+        for era, *record in zip(*parts, strict=True):
+            *_, key, value = record
+            try:
+                folder.add(None if key is None else records.read(key), records.read(value), era)
+            except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are folded
+                yield None, 0, (*record, reason_of(error))
+    for row, count in folder.rows.items():
+        yield row, count, NO_FAULT
 
 
-def _fold(folder: Folder, records: Any, batch: pa.RecordBatch) -> Iterator[str]:
-    """Fold the records of a batch; give those that are none of the table, as :class:`Fault` in JSON."""
-    parts = [batch.column(name).to_pylist() for name in ("era", *RECORD_COLUMNS)]
-    for era, topic, partition, offset, key, value in zip(*parts, strict=True):
-        try:
-            folder.add(None if key is None else records.read(key), records.read(value), era)
-        except Exception as error:  # noqa: BLE001 - whatever a record holds, all others are folded
-            yield json.dumps(astuple(Fault.of(topic, partition, offset, key, reason_of(error))))
+def _by_key(table: Table, schemas: Mapping[int, Any]) -> _Batches:
+    return lambda batches: state_lines(table, _steps(table, records_by(schemas), batches))
 
 
-def _folder(
-    table: Table, schemas: Mapping[int, Any], write: Write
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        records, folder = records_by(schemas), _new_folder(table)
-        faults = [fault for batch in batches for fault in _fold(folder, records, batch)]
-        rows = folder.rows
-        unknown = -sum(count for count in rows.values() if count < 0)
-        yield write(chain.from_iterable(repeat(row, count) for row, count in rows.items()), faults, unknown)
+def _counter(table: Table, schemas: Mapping[int, Any]) -> _Batches:
+    """Count the rows of a table without a key, some records at once."""
 
-    return fold
-
-
-def _counter(
-    table: Table, schemas: Mapping[int, Any]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        records = records_by(schemas)
+        records, layout = records_by(schemas), arrow_schema(_STEP_SCHEMA)
         for batch in batches:
             for at in range(0, batch.num_rows, _FOLDED):
-                folder = _new_folder(table)
-                faults = list(_fold(folder, records, batch.slice(at, _FOLDED)))
-                steps = list(folder.rows.items())
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "digest": pa.array(
-                            [*(_digest(row) for row, _ in steps), *(None for _ in faults)], pa.binary()
-                        ),
-                        "row": pa.array(
-                            [*(pickle.dumps(row) for row, _ in steps), *(None for _ in faults)], pa.binary()
-                        ),
-                        "step": pa.array([*(step for _, step in steps), *(0 for _ in faults)], pa.int64()),
-                        "fault": pa.array([*(None for _ in steps), *faults], pa.string()),
-                    }
-                )
+                steps = _steps(table, records, [batch.slice(at, _FOLDED)])
+                yield batch_of([(*_hashed(row), step, *fault) for row, step, fault in steps], layout)
 
     return count
 
 
-def _digest(row: Row) -> bytes:
+def _hashed(row: Row | None) -> tuple[bytes | None, bytes | None]:
+    return (None, None) if row is None else (digest(row), pickle.dumps(row))
+
+
+def _counted(table: Table) -> _Batches:
+    def steps(batches: Iterable[pa.RecordBatch]) -> Iterator[_Step]:
+        for batch in batches:
+            for row, step, *fault in rows_of(batch):
+                yield None if row is None else pickle.loads(row), step, tuple(fault)  # noqa: S301 - made above
+
+    return lambda batches: state_lines(table, steps(batches))
+
+
+def digest(row: Row) -> bytes:
     """Hash a row; the same number may have been read with more digits."""
     plain = [str(value.normalize()) if isinstance(value, Decimal) else value for value in row]
     return hashlib.blake2b(repr(plain).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
-def _rows_writer(write: Write) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        faults: list[str] = []
-        unknown = 0
+def state_lines(table: Table, steps: Iterable[_Step]) -> Iterator[pa.RecordBatch]:
+    """Return what steps lead to as lines of :func:`state_layout`."""
+    layout, others, unknown = state_layout(table), list[Line](), 0
+    columns = layout.field("row").type
 
-        def rows() -> Iterator[Row]:
-            nonlocal unknown
-            for batch in batches:
-                parts = [batch.column(name).to_pylist() for name in ("row", "step", "fault")]
-                for row, step, fault in zip(*parts, strict=True):
-                    if fault is not None:
-                        faults.append(fault)
-                    elif step < 0:
-                        unknown -= step
-                    else:
-                        yield from repeat(pickle.loads(row), step)  # noqa: S301 - made by _counter
+    def present() -> Iterator[Row]:
+        nonlocal unknown
+        for row, step, fault in steps:
+            if row is None:
+                others.append((None, None, None, *fault))
+            elif step < 0:
+                unknown -= step
+            else:
+                yield from repeat(row, step)
 
-        written = write(rows(), faults, 0)
-        values = json.loads(written.column("outcome")[0].as_py())
-        values |= {"faults": len(faults), "told_faults": _told_faults(faults), "unknown_rows": unknown}
-        yield _outcome(values)
-
-    return write_rows
-
-
-def _writer(table: Table, folder: str) -> Write:
-    """Make what writes rows into a file, with the columns whose values the log does not tell."""
-    names = [each.name for each in table.definitions]
-    types = [arrow_type(each) for each in table.definitions]
-    layout = pa.schema([*zip(names, types, strict=True), (_UNTOLD, pa.list_(pa.string()))])
-
-    def write(rows: Iterable[Row], faults: Sequence[str], unknown: int) -> pa.RecordBatch:
-        files, untold, number = ParquetFiles(folder, "part"), Counter[str](), 0
-        every = iter(rows)
-        while some := list(islice(every, _BATCH_ROWS)):
-            notes: list[list[str]] = []
-            values = [_told(row, names, types, notes) for row in some]
-            untold.update(note for each in notes for note in each)
-            number += len(some)
-            columns = [
-                pa.array(column, kind) for column, kind in zip(zip(*values, strict=True), types, strict=True)
-            ]
-            shown = [[note.partition(": ")[0] for note in each] or None for each in notes]
-            arrays = [*columns, pa.array(shown, pa.list_(pa.string()))]
-            files.write("rows", pa.RecordBatch.from_arrays(arrays, schema=layout))
-        return _outcome(
-            {
-                "rows": number,
-                "files": [asdict(file) for file in files.close()],
-                "untold": untold,
-                "unknown_rows": unknown,
-                "faults": len(faults),
-                "told_faults": _told_faults(faults),
-            }
+    rows = present()
+    while some := list(islice(rows, _BATCH_ROWS)):
+        untold = [dict[str, str]() for _ in some]
+        values = zip(
+            *(_told(row, columns, notes) for row, notes in zip(some, untold, strict=True)), strict=True
         )
+        arrays = [pa.array(column, field.type) for column, field in zip(values, columns, strict=True)]
+        row = pa.StructArray.from_arrays(arrays, fields=list(columns))
+        notes = pa.array([list(each.items()) or None for each in untold], layout.field("untold").type)
+        nulls = (pa.nulls(len(some), field.type) for field in list(layout)[2:])
+        yield pa.RecordBatch.from_arrays([row, notes, *nulls], schema=layout)
+    if unknown:
+        others.append((None, None, unknown, *NO_FAULT))
+    for at in range(0, len(others), _BATCH_ROWS):
+        yield batch_of(others[at : at + _BATCH_ROWS], layout)
 
-    return write
+
+def state_layout(table: Table) -> pa.Schema:
+    """Return the columns of what is folded: a row, which of its values the log does not tell, and why.
+
+    Or ``unknown``, the number of removed rows that were never there, or a fault.
+    """
+    row = pa.struct([(each.name, arrow_type(each)) for each in table.definitions])
+    head = [("row", row), ("untold", pa.map_(pa.string(), pa.string())), ("unknown", pa.int64())]
+    return pa.schema([*map(pa.field, *zip(*head, strict=True)), *arrow_schema(FAULT_SCHEMA)])
 
 
-def _told_faults(faults: Sequence[str]) -> list[Any]:
-    return [json.loads(fault) for fault in faults[:_TOLD]]
-
-
-def _outcome(values: Mapping[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"outcome": pa.array([json.dumps(values)])})
-
-
-def _told(row: Row, names: Sequence[str], types: Sequence[pa.DataType], notes: list[list[str]]) -> list[Any]:
+def _told(row: Row, columns: pa.StructType, notes: dict[str, str]) -> list[Any]:
     """Return the values of a row as Arrow takes them; note those that the log does not tell."""
-    values, noted = [], []
-    for value, name, kind in zip(row, names, types, strict=True):
+    values = []
+    for value, column in zip(row, columns, strict=True):
         told = value
         if isinstance(value, Untold):
-            noted.append(f"{name}: {value.reason}")
+            notes[column.name] = value.reason
             told = None
-        elif isinstance(value, bytes) and pa.types.is_string(kind):
-            noted.append(f"{name}: its bytes are invalid in its character set")
+        elif isinstance(value, bytes) and pa.types.is_string(column.type):
+            notes[column.name] = "its bytes are invalid in its character set"
             told = None
-        elif pa.types.is_string(kind) and value is not None:
+        elif pa.types.is_string(column.type) and value is not None:
             told = format(value, "f") if isinstance(value, Decimal) else str(value)
         values.append(told)
-    notes.append(noted)
     return values
 
 
@@ -414,7 +392,6 @@ def summary(until: Reached, states: Sequence[State]) -> dict[str, Any]:
                 "unknown_rows": state.unknown_rows,
                 "faulty_records": state.faults,
                 "doubts": state.doubts,
-                "files": [file.path for file in state.files],
             }
             for state in states
         },
@@ -435,8 +412,7 @@ def report(job: Job, until: Reached, states: Sequence[State], asked: str = "late
             ("tables", len(states)),
             ("rows", sum(one.rows for one in states)),
             ("records read", sum(one.records for one in states)),
-            ("values not in the log", sum(one.untold.total() for one in states)),
-            ("in files", Bytes(sum(file.bytes for one in states for file in one.files))),
+            ("values not in the log", sum(sum(one.untold.values()) for one in states)),
         ]
     )
     page.section("Tables")
@@ -451,7 +427,8 @@ def report(job: Job, until: Reached, states: Sequence[State], asked: str = "late
         if one.unknown_rows:
             page.text(f"{one.unknown_rows:,} removed rows were never in the topics.")
         if one.untold:
-            page.table(["value", "rows"], list(one.untold.most_common(_TOLD)))
+            most = sorted(one.untold.items(), key=itemgetter(1), reverse=True)
+            page.table(["value", "rows"], most[:_TOLD])
         if one.faults:
             page.text(f"{one.faults:,} records could not be read: they are listed at the end.")
     return page

@@ -1,9 +1,9 @@
 """The parts of table_state and of what it shares with other jobs that need neither Kafka nor Spark."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace.avro.snapshots import SnapshotRange, SnapshotState, SnapshotTable
 from millrace.binlog.columns.sql_types import SqlType
@@ -27,6 +28,8 @@ from millrace.verify.conversions import Untold
 from millrace.verify.history import Era, History, Origin, TableHistory
 from millrace.verify.tables import Column, added_value
 from spark_jobs.common import tables
+from spark_jobs.common.faults import NO_FAULT
+from spark_jobs.common.job import Job
 from spark_jobs.common.tables import (
     Counts,
     KnownColumn,
@@ -39,7 +42,16 @@ from spark_jobs.common.tables import (
     parse_tables,
     without_later,
 )
-from spark_jobs.table_state import _digest, _doubts, _without_snapshot, _writer, arrow_type
+from spark_jobs.table_state import (
+    State,
+    _doubts,
+    _without_snapshot,
+    arrow_type,
+    digest,
+    state_layout,
+    state_lines,
+    write_state,
+)
 from tests.spark_session import SPARK
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -164,7 +176,9 @@ def a_table(*columns: tuple[str, str, dict[str, Any]]) -> Table:
     return Table("shop", "t", whole, definitions, known, TableHistory.without_changes(names), [])
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+@SPARK[0]
+@SPARK[1]
+def test_what_is_written(spark: SparkSession, tmp_path: Path) -> None:
     text = {"charset": "utf8mb4"}
     table = a_table(
         ("id", "bigint unsigned", {"unsigned": True}),
@@ -178,22 +192,31 @@ def test_what_is_written(tmp_path: Path) -> None:
         (2**64 - 1, Decimal("1.5"), Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00"),
         (1, None, Untold("why"), b"\xff", None, None),
     ]
-    outcome = json.loads(
-        _writer(table, str(tmp_path))(rows, ['["t", 0, 7, "k", "why"]'], 3).column("outcome")[0].as_py()
-    )
-    (file,) = outcome.pop("files")
-    assert outcome == {
-        "rows": 2,
-        "untold": {"d: why": 1, "v: its bytes are invalid in its character set": 1},
-        "unknown_rows": 3,
-        "faults": 1,
-        "told_faults": [["t", 0, 7, "k", "why"]],
-    }
-    found = pq.ParquetFile(tmp_path / file["path"]).read()
-    assert [tuple(row.values()) for row in found.to_pylist()] == [
-        (2**64 - 1, "1.5", Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00", None),
-        (1, None, None, None, None, None, ["d", "v"]),
+    fault = ("t", 0, 7, b"k", b"v", "why")
+    steps = [(rows[0], 2, NO_FAULT), (None, 0, fault), (rows[1], 1, NO_FAULT), (rows[0], -3, NO_FAULT)]
+    first, rest = state_lines(table, steps)
+    one, same, other = first.column("row").to_pylist()
+    assert one == same
+    assert [tuple(row.values()) for row in (one, other)] == [
+        (2**64 - 1, "1.5", Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00"),
+        (1, None, None, None, None, None),
     ]
+    untold = [("d", "why"), ("v", "its bytes are invalid in its character set")]
+    assert first.column("untold").to_pylist() == [None, None, untold]
+    assert list(map(tuple, map(dict.values, rest.to_pylist()))) == [
+        (None, None, None, *fault),
+        (None, None, 3, *NO_FAULT),
+    ]
+    made = pa.Table.from_batches([first, rest]).replace_schema_metadata(None)
+    folded = spark.createDataFrame(made, from_arrow_schema(state_layout(table)))
+    state = State("a*b.{t}")
+    job = SimpleNamespace(spark=spark, folder=str(tmp_path))
+    job.write = partial(Job.write, cast("Any", job))
+    write_state(cast("Any", job), state, folded)
+    assert (state.rows, state.unknown_rows, state.faults) == (3, 3, 1)
+    assert state.untold == {"d: why": 1, "v: its bytes are invalid in its character set": 1}
+    written = pq.read_table(tmp_path / state.table / "rows")
+    assert written.drop(["millrace.untold"]).to_pylist() == [one, same, other]
 
 
 @pytest.mark.parametrize(
@@ -214,8 +237,8 @@ def test_types(text: str, expected: pa.DataType) -> None:
 
 
 def test_rows_are_the_same_whatever_the_digits() -> None:
-    assert _digest((Decimal("1.0"), "a")) == _digest((Decimal("1.00"), "a"))
-    assert _digest((Decimal("1.0"), "a")) != _digest((Decimal("1.0"), "A"))
+    assert digest((Decimal("1.0"), "a")) == digest((Decimal("1.00"), "a"))
+    assert digest((Decimal("1.0"), "a")) != digest((Decimal("1.0"), "A"))
 
 
 def test_what_the_topics_may_lack() -> None:
