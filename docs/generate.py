@@ -39,7 +39,6 @@ from millrace.cli.job import JOBS
 from millrace.contract import OF_ALL_SOURCES
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
-from millrace.mysql.settings import MysqlSettings
 from millrace.rowmapper import json_format
 from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.settings import RowMapperSettings
@@ -141,9 +140,13 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def settings_tables() -> str:
-    """Write a table of the settings that services share, and one for what each has of its own."""
+    """Write a table of the settings that services share, and one for each service, every setting once."""
     sections = {
-        "All services": [item for item in settings(ServiceSettings) if item[0].count("_") < 3],
+        "All services": [
+            (PREFIX + name.upper(), field)
+            for name, field in ServiceSettings.model_fields.items()
+            if _section(field) is None
+        ],
         "Kafka: all services": list(settings(KafkaSettings, PREFIX + "KAFKA_")),
         "New topics: all services": list(settings(TopicsSettings, PREFIX + "TOPICS_")),
         "Schema registry: decoder, row mapper and snapshot": list(
@@ -151,12 +154,21 @@ def settings_tables() -> str:
         ),
     }
     shared = {name for section in sections.values() for name, _ in section}
+    owners: dict[str, str] = {}
+    notes: dict[str, str] = {}
     for service, model in SERVICES.items():
-        sections[f"Only the {service}"] = [item for item in settings(model) if item[0] not in shared]
-        if service == "reader":
-            shared |= {name for name, _ in settings(MysqlSettings, PREFIX + "MYSQL_")}
+        title = service.capitalize()
+        found = [item for item in settings(model) if item[0] not in shared]
+        sections[title] = [item for item in found if item[0] not in owners]
+        others = {(owners[name], name.split("_")[1]) for name, _ in found if name in owners}
+        if others:
+            listed = " and ".join(f"`{PREFIX}{part}_…` of the {owner}" for owner, part in sorted(others))
+            notes[title] = f"\n\nIt takes {listed} too."
+        owners = {name: service for name, _ in found} | owners
     return "\n\n".join(
-        f"## {title}\n\n" + table(("variable", "default", "meaning"), map(_setting_row, section))
+        f"## {title}\n\n"
+        + table(("variable", "default", "meaning"), map(_setting_row, section))
+        + notes.get(title, "")
         for title, section in sections.items()
         if section
     )
@@ -253,8 +265,33 @@ def metrics() -> dict[str, Metric]:
 
 
 def values_table() -> str:
-    """Write the values of the chart, as values.yaml describes them."""
-    rows: list[tuple[str, ...]] = []
+    """Write the values of the chart: the setting that one passes on, or what values.yaml says of it."""
+    passed_on: dict[str, tuple[str, str]] = {}
+    chart = runpy.run_path(str(PROJECT / "docs" / "chart.py"))
+    for name, (section, key, field) in chart["settings"]().items():
+        path = chart["value_path"](name, section, key).replace("sources.*.snapshot.", "snapshot.")
+        link = f"[`{name}`](../../docs/configuration.md)"
+        if path and name not in chart["OWN"]:
+            text = f"{field.description[0].upper()}{field.description[1:]}."
+            passed_on[path.replace("sources.*.", "sourceDefaults.")] = text, f"{link}."
+            if section in {"replicate", "columns", "rows", "topics"} and chart["separator"](
+                name, section, key
+            ):
+                passed_on[f"sourceDefaults.{path.removeprefix('sources.*.')}"] = "", f"{link}, as a list."
+    rows = []
+    for path, default, meaning in values():
+        text, setting = passed_on.get(path, ("", ""))
+        if setting and meaning.startswith(text):
+            meaning_here = setting + (meaning.removeprefix(text) if text else "")
+        else:
+            meaning_here = meaning
+        rows.append((f"`{path}`", f"`{default}`" if default else "", meaning_here))
+    return table(("value", "default", "meaning"), rows)
+
+
+def values() -> list[tuple[str, str, str]]:
+    """Return path, default and comment of the values of the chart."""
+    rows: list[tuple[str, str, str]] = []
     path: list[str] = []
     comment: list[str] = []
     for line in VALUES.read_text().splitlines():
@@ -269,9 +306,9 @@ def values_table() -> str:
         depth = len(match[1]) // 2
         path = [*path[:depth], match[2]]
         if comment:
-            rows.append((f"`{'.'.join(path)}`", f"`{match[3]}`" if match[3] else "", _sentences(comment)))
+            rows.append((".".join(path), match[3] or "", _sentences(comment)))
         comment = []
-    return table(("value", "default", "meaning"), rows)
+    return rows
 
 
 def _sentences(comment: list[str]) -> str:

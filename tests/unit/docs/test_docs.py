@@ -119,7 +119,7 @@ def test_values_of_the_chart_are_described_as_their_settings_are(generator: Modu
         for model in generator.SERVICES.values()
         for name, field in generator.settings(model)
     }
-    meanings = dict(re.findall(r"(?m)^\| `(\S+)` \| .* \| (.*) \|$", generator.values_table()))
+    meanings = {path: meaning for path, _, meaning in generator.values()}
     template = (PROJECT / "helm/millrace/templates/_environment.tpl").read_text()
     passed_on = re.findall(
         r"(?m)^((MILLRACE_[A-Z]+)\w*): {{ (?:int64 )?(\$[\w.]+?)?\.(\w+(?:\.\w+)?) \| quote }}", template
