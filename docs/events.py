@@ -19,22 +19,22 @@ __all__ = ["events_text"]
 def events_text() -> str:
     """Write the list of types, a section for each, and one for each structure inside their fields."""
     structures: dict[str, type] = {}
-    parts = ["| code | type | class | role | vector |\n| ---: | --- | --- | --- | --- |"]
+    shown: dict[str, str] = {}
+    parts = ["| code | type | class | role |\n| ---: | --- | --- | --- |"]
     for code in sorted(EVENTS):
         event_class = EVENTS[code].event_class
         name, role = event_class.__name__, event_class.role.name
-        vector = "server" if _servers(code) else "by hand"
-        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {role} | {vector} |")
+        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {role} |")
     parts.append("")
     for code in sorted(EVENTS):
         declaration = EVENTS[code]
-        parts += _section(declaration.event_class, f"{EventType(code).name}, {code}")
+        parts += _section(declaration.event_class, f"{EventType(code).name}, {code}", shown)
         parts.append(_vectors(code))
         for field in declaration.fields:
             _collect(field.type, structures)
     parts.append("## Structures\n\nWhat stands inside the fields above.\n")
     for name in sorted(structures):
-        parts += _section(structures[name], "", level=3)
+        parts += _section(structures[name], "", shown, level=3)
     return "\n".join(parts).rstrip()
 
 
@@ -66,20 +66,29 @@ def _vectors(code: int) -> str:
     return " ".join(said) + "\n"
 
 
-def _section(declared: type, kind: str, *, level: int = 2) -> Iterator[str]:
+def _section(declared: type, kind: str, shown: dict[str, str], *, level: int = 2) -> Iterator[str]:
     yield f"{'#' * level} {declared.__name__}\n"
     if kind:
         yield f"*{kind}*\n"
     yield "\n\n".join(_plain(paragraph) for paragraph in (declared.__doc__ or "").split("\n\n")) + "\n"
-    if not wire_fields(declared):
-        return
-    yield "| field | type | part |\n| --- | --- | --- |"
+    yield from _fields(declared, shown)
+
+
+def _fields(declared: type, shown: dict[str, str]) -> Iterator[str]:
+    """List the fields by part, or name the first type with the same list, which ``shown`` has."""
     longest = max(EVENTS[declared.event_type].post_header_lengths) if issubclass(declared, Event) else 0
+    parts: dict[str, list[str]] = {}
     for field in [each for each in wire_fields(declared) if each.since <= longest]:
-        part = "" if field.section == "item" else field.section
         described = f"{_type_name(field.type)}{'?' if field.optional else ''}{_presence(field)}"
-        yield f"| {field.name} | {described} | {part} |"
-    yield ""
+        parts.setdefault(field.section, []).append(f"- {field.name}: {described}")
+    text = "\n\n".join(
+        "\n".join(fields if section == "item" else (f"{section.capitalize()}:\n", *fields))
+        for section, fields in parts.items()
+    )
+    if not text:
+        return
+    first = shown.setdefault(text, declared.__name__)
+    yield (text if first == declared.__name__ else f"Fields: those of [{first}](#{first.lower()}).") + "\n"
 
 
 def _presence(field: DeclaredField) -> str:
