@@ -27,7 +27,7 @@ from millrace.contract import OF_ALL_SOURCES
 from millrace.spark.statistics import STATISTICS
 from spark_jobs.common.analytics_page import Results, lines, report
 from spark_jobs.common.charts import column_width, usual_span
-from spark_jobs.common.faults import LISTED, Fault
+from spark_jobs.common.faults import tell_corrupt
 from spark_jobs.common.follow import Pace, check_endless, check_no_archive, follow_options
 from spark_jobs.common.job import Job, job_command, moment
 from spark_jobs.common.kafka import parse_duration
@@ -68,18 +68,15 @@ def _counted() -> StructType:
     left_out = {"record_time", "_sequence", "_commit_ts", "_gtid"}
     kinds = []
     for kind in STATISTICS:
-        if pa.types.is_struct(kind.type):
-            more = {"rows", "statement"} if kind.name == "transactions" else set()
-            columns = [one for one in kind.type if one.name not in left_out | more]
-            kinds.append(pa.field(kind.name, pa.struct(columns)))
-        else:
-            kinds.append(kind)
+        more = {"rows", "statement"} if kind.name == "transactions" else set()
+        columns = [one for one in kind.type.value_type if one.name not in left_out | more]
+        kinds.append(pa.field(kind.name, pa.list_(pa.struct(columns))))
     return from_arrow_schema(pa.schema(kinds))
 
 
 def of_kind(counted: DataFrame, kind: str) -> DataFrame:
     """Return the rows of a kind, with their source."""
-    return counted.where(sf.col("kind") == kind).select("source", f"{kind}.*")
+    return counted.select("source", sf.inline(kind))
 
 
 def counts_of(counted: DataFrame) -> DataFrame:
@@ -110,22 +107,6 @@ def transactions_of(counted: DataFrame) -> DataFrame:
         "last_committed", sf.coalesce("last_committed", "commit_id").alias("commit_group"), "ends",
         sf.slice(sf.sort_array(names), 1, _NAMED_TABLES).alias("tables"),
     )  # fmt: skip
-
-
-def tell_faults(job: Job, corrupt: DataFrame) -> None:
-    """Count and list the records of the job's sources that cannot be read, and write them."""
-    topics = {one.source: one.part.topic for one in job.inputs}
-    for row in corrupt.groupBy("source").count().collect():
-        first = corrupt.where(sf.col("source") == row.source).orderBy("offset").limit(LISTED).collect()
-        job.faults.add(
-            row["count"],
-            [
-                Fault(topics[row.source], 0, one.offset, one.key, f"{one.error_class}: {one.error}")
-                for one in first
-            ],
-        )
-    if job.faults.number:
-        job.write("deadletter", corrupt.withColumnRenamed("offset", "raw_offset").orderBy("raw_offset"))
 
 
 # -- sums -----------------------------------------------------------------------------------------------
@@ -284,7 +265,7 @@ def analyse(job: Job, number: int) -> Results:
             "ddl": ddl_of(counted),
         }
         frames = {name: _written(job, name, frame) for name, frame in written.items()}
-        tell_faults(job, of_kind(counted, "corrupt"))
+        tell_corrupt(job, of_kind(counted, "corrupt"))
     with job.step("report made"):
         return _results(
             {**frames, "counts": counts, "read": of_kind(counted, "read"), "transactions": every},

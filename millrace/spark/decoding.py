@@ -6,7 +6,9 @@ fails, no topic is created, no schema is registered. So the result for a transac
 definitions of tables and on the format description before it, not on where decoding began.
 """
 
+import sys
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,11 +103,26 @@ class Decoding:
         return RowMapperSettings.model_validate({"source": self.source, **self.sections, **NOWHERE})
 
 
+class QuietTraceback:
+    """What Spark's daemon uses of the module ``traceback``: silent where Java has closed the connection."""
+
+    format_exc = staticmethod(traceback.format_exc)
+
+    @staticmethod
+    def print_exc() -> None:
+        """Print the exception that is being handled, unless Java has closed the connection."""
+        if not isinstance(sys.exception(), ConnectionError | EOFError):
+            traceback.print_exc()
+
+
 def prepare_worker() -> None:
     """Let a process of Python of an executor decode records, in batches.
 
     What the services would log is in the dead letters.
     """
+    daemon: Any = sys.modules["__main__"]
+    if getattr(daemon.__spec__, "name", None) == "pyspark.daemon":  # of which this process is a fork
+        daemon.traceback = QuietTraceback
     configure_logging("CRITICAL")
     spare_garbage_collection()
     forget_zips()

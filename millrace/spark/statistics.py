@@ -131,14 +131,14 @@ where that is not known. ``read`` are the events that were read, once more where
 
 _CORRUPT: Final = "corrupt"
 STATISTICS: Final = pa.schema(
-    [
-        pa.field("kind", _TEXT),
-        *(pa.field(name, pa.struct(list(columns))) for name, columns in SUMS.items()),
-        pa.field(_CORRUPT, pa.struct([pa.field("record_time", _TIME), *VIEWS["_corrupt"]])),
-    ]
+    {
+        **{name: pa.list_(pa.struct(list(columns))) for name, columns in SUMS.items()},
+        _CORRUPT: pa.list_(pa.struct([pa.field("record_time", _TIME), *VIEWS["_corrupt"]])),
+    }
 )
-"""The columns of the view ``statistics``, which counts all of this at once: ``kind`` names the one that is
-not null."""
+"""The columns of the view ``statistics``, which counts all of this at once: a row is a part of the log, and
+has a list of one kind. So what a row of one kind lacks of the others is not carried along.
+"""
 
 _ROLES_READ: Final = HEADING | {Role.START, Role.QUERY, Role.ROWS}
 _MOST_COUNTS: Final = 50_000
@@ -151,6 +151,7 @@ _MOST_COLUMNS: Final = 50_000
 _LONGEST_KEY: Final = 120
 _LONGEST_STATEMENT: Final = 1000
 _MOST_UNPACKED: Final = 64 << 20
+_LISTED: Final = 1000
 _TYPE_NAMES: Final = {int(event_type): event_type.name for event_type in EventType}
 _STATEMENT_READ: Final = 64 << 10
 _READ: Final = frozenset(
@@ -306,7 +307,7 @@ class StatisticsView(DecodedView):
         super().__init__(decoding, layout, fail=fail)
         self._kind = kind
         self._wanted: dict[str, pa.Schema] = (
-            {column.name: pa.schema(list(column.type)) for column in layout if column.name != "kind"}
+            {column.name: pa.schema(list(column.type.value_type)) for column in layout}
             if kind is None
             else {kind: layout}
         )
@@ -640,8 +641,13 @@ class StatisticsView(DecodedView):
         rows = batch_of(rows, self._wanted[kind])
         if self._kind is not None:
             return rows
-        columns = {kind: rows.to_struct_array(), "kind": pa.repeat(kind, len(rows))}
-        return batch_of(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)), self._layout)
+        whole = pa.ListArray.from_arrays(_slices(len(rows)), rows.to_struct_array())
+        return batch_of(pa.RecordBatch.from_arrays([whole], [kind]), self._layout)
+
+
+def _slices(number: int) -> list[int]:
+    """Return where lists begin and end into which so many rows are divided."""
+    return [*range(0, number, _LISTED), number]
 
 
 class _Times:

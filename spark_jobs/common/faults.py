@@ -7,13 +7,16 @@ pass the numbers and the first records to :meth:`Faults.add`.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_jobs.common.charts import many
 from spark_jobs.common.report import Code, Report
+
+if TYPE_CHECKING:
+    from spark_jobs.common.job import Job
 
 FAULT_SCHEMA: Final = "topic string, partition int, offset bigint, key binary, value binary, fault string"
 """A record that cannot be read: its place, its bytes, and why; ``fault`` is null in lines of others."""
@@ -29,9 +32,7 @@ NO_FAULT: Final = (None,) * len(FAULT_COLUMNS)
 DEAD_LETTERS: Final = "deadletter"
 """The table that has all of them."""
 
-LISTED: Final = 100
-"""Records that are listed."""
-
+_LISTED: Final = 100
 _KEY_SHOWN: Final = 200
 
 
@@ -64,7 +65,7 @@ class Faults:
     def add(self, number: int, first: Iterable[Fault]) -> None:
         """Count records, and list the first of them."""
         self.number += number
-        self.first = sorted([*self.first, *first])[:LISTED]
+        self.first = sorted([*self.first, *first])[:_LISTED]
 
     def take(self, folder: str, lines: DataFrame) -> None:
         """Count and list those among lines that have a ``fault``, and write them into the table of all.
@@ -79,7 +80,7 @@ class Faults:
             return
         self.taken |= counts.keys()
         faulty.write.mode("append").parquet(f"{folder}/{DEAD_LETTERS}")
-        first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(LISTED).collect()
+        first = faulty.drop("value").orderBy("topic", "partition", "offset").limit(_LISTED).collect()
         self.add(
             sum(counts.values()),
             [Fault.of(row.topic, row.partition, row.offset, row.key, row.fault) for row in first],
@@ -108,3 +109,18 @@ class Faults:
                 for one in self.first
             ],
         )
+
+
+def tell_corrupt(job: "Job", corrupt: DataFrame) -> None:
+    """Count and list the rows of the view ``_corrupt``, with their ``source``, and write them as a result."""
+    topics = {one.source: one.part.topic for one in job.inputs}
+    number = job.faults.number
+    for row in corrupt.groupBy("source").count().collect():
+        first = corrupt.where(sf.col("source") == row.source).orderBy("offset").limit(_LISTED).collect()
+        told = [
+            Fault(topics[row.source], 0, one.offset, one.key, f"{one.error_class}: {one.error}")
+            for one in first
+        ]
+        job.faults.add(row["count"], told)
+    if job.faults.number > number:
+        job.write(DEAD_LETTERS, corrupt.withColumnRenamed("offset", "raw_offset").orderBy("raw_offset"))

@@ -21,7 +21,7 @@ from spark_jobs.common.kafka import stream
 from spark_jobs.common.places import absolute
 from spark_jobs.common.session import is_stopped
 
-_MOST_OFFSETS: Final = 1_000_000
+MOST_OFFSETS: Final = 1_000_000
 """New offsets of a topic in a micro-batch, while it catches up."""
 
 _LOOK_S: Final = 1
@@ -94,30 +94,43 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
 
     Raises what ``take`` does.
     """
+
+    def take_batch(batch: DataFrame, _number: int) -> None:
+        found = batch.groupBy("topic").agg(
+            (sf.max("offset") + 1).alias("end"),
+            sf.min(sf.unix_millis("timestamp")).alias("begun"),
+            sf.max(sf.unix_millis("given")).alias("given"),
+        )
+        arrived = {
+            row.topic: Arrived(row.end, _moment(row.begun), _moment(row.given)) for row in found.collect()
+        }
+        if arrived:
+            take(arrived)
+
+    starts = {one.part.topic: {str(n): at for n, (at, _) in one.part.offsets.items()} for one in job.inputs}
+    topics = ",".join(starts)
+    records = stream(job.spark, job.kafka, topics, json.dumps(starts), len(starts) * MOST_OFFSETS)
+    run_stream(job, records, take_batch, pace)
+
+
+def run_stream(job: Job, records: DataFrame, take: Callable[[DataFrame, int], None], pace: Pace) -> None:
+    """Call ``take`` with each micro-batch of a stream, and its number; where it was stopped, it resumes.
+
+    The time at which Spark has given out a micro-batch is its column ``given``, again the same where it is
+    repeated. Raises what ``take`` does.
+    """
     failures: list[BaseException] = []
     done = -1
 
     def take_batch(batch: DataFrame, number: int) -> None:
         nonlocal done
         try:
-            found = batch.groupBy("topic").agg(
-                (sf.max("offset") + 1).alias("end"),
-                sf.min(sf.unix_millis("timestamp")).alias("begun"),
-                sf.max(sf.unix_millis("given")).alias("given"),
-            )
-            arrived = {
-                row.topic: Arrived(row.end, _moment(row.begun), _moment(row.given)) for row in found.collect()
-            }
-            if arrived:
-                take(arrived)
+            take(batch, number)
         except BaseException as error:  # noqa: BLE001 - raised again where the query ends
             failures.append(error)
             raise _BatchError from None
         done = number
 
-    starts = {one.part.topic: {str(n): at for n, (at, _) in one.part.offsets.items()} for one in job.inputs}
-    topics = ",".join(starts)
-    records = stream(job.spark, job.kafka, topics, json.dumps(starts), len(starts) * _MOST_OFFSETS)
     # In a stream this is the time of the micro-batch, which Spark keeps with its offsets.
     writer = records.withColumn("given", sf.current_timestamp()).writeStream
     writer = writer.foreachBatch(take_batch).option("checkpointLocation", checkpoint(job))

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import SecretStr
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 from millrace.binlog.names import quoted_name
@@ -14,6 +15,8 @@ from millrace.spark import register
 
 if TYPE_CHECKING:
     from spark_jobs.common.job import Input, Job
+
+_R = TypeVar("_R", DataFrameReader, DataStreamReader)
 
 
 def read_log(
@@ -30,14 +33,24 @@ def read_log(
     ``columns`` is the schema that is wanted: what it lacks is not decoded. Records that cannot be
     read are left out; the view ``_corrupt`` has them. ``options`` are further ones of the source.
     """
-    register(job.spark)
-    reader = job.spark.read.format("millrace").options(**_of_kafka(job.settings.kafka))
-    reader = reader.options(source=one.source, view=view, mode="PERMISSIVE", **_slice(one), **options)
+    reader = _reader(job, job.spark.read, one, view, columns).options(**_slice(one), **options)
     if table is not None:
         reader = reader.option("table", quoted_name(*table))
-    if columns is not None:
-        reader = reader.schema(columns)
     return reader.load()
+
+
+def follow_log(job: "Job", one: "Input", view: str, *, columns: StructType, most_offsets: int) -> DataFrame:
+    """Return a view of a raw topic as a stream that begins where the job does, as :func:`read_log` does."""
+    reader = _reader(job, job.spark.readStream, one, view, columns)
+    bounds = {"startingOffsets": _slice(one)["startingOffsets"], "maxOffsetsPerTrigger": str(most_offsets)}
+    return reader.options(**bounds).load()
+
+
+def _reader(job: "Job", reader: _R, one: "Input", view: str, columns: str | StructType | None) -> _R:
+    register(job.spark)
+    reader = reader.format("millrace").options(**_of_kafka(job.settings.kafka))
+    reader = reader.options(source=one.source, view=view, mode="PERMISSIVE")
+    return reader if columns is None else reader.schema(columns)
 
 
 def _slice(one: "Input") -> Mapping[str, str]:

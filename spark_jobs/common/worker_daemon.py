@@ -12,21 +12,8 @@ After each task they collect garbage, some 50 ms where that goes over all that w
 
 import gc
 import sys
-import traceback
 from importlib.machinery import PathFinder
 from pathlib import Path
-
-
-class _Traceback:
-    """What the daemon uses of the module ``traceback``."""
-
-    format_exc = staticmethod(traceback.format_exc)
-
-    @staticmethod
-    def print_exc() -> None:
-        """Print the exception that is being handled, unless Java has closed the connection."""
-        if not isinstance(sys.exception(), ConnectionError | EOFError):
-            traceback.print_exc()
 
 
 def leave_archives() -> None:
@@ -48,10 +35,12 @@ def main() -> None:
     leave_archives()
     from pyspark import daemon  # noqa: PLC0415 - from where it now is
 
+    from millrace.spark import source  # noqa: F401, PLC0415 - for the workers
+    from millrace.spark.decoding import QuietTraceback  # noqa: PLC0415
     from spark_jobs.common import events, pieces, rows, tables  # noqa: F401, PLC0415 - for the workers
 
     gc.freeze()
-    daemon.traceback = _Traceback  # type: ignore[attr-defined,assignment]
+    daemon.traceback = QuietTraceback  # type: ignore[attr-defined,assignment]
     daemon.manager()  # type: ignore[no-untyped-call]
 
 

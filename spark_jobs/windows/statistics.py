@@ -12,7 +12,7 @@ from spark_jobs.common.outcome import Outcome
 from spark_jobs.windows.window import UNDATED, Window
 
 _LAYOUT: Final = pa.schema(
-    [STATISTICS.field(name) for name in ("kind", "counts", "transactions", "ddl", "corrupt", "read")]
+    [STATISTICS.field(name) for name in ("counts", "transactions", "ddl", "corrupt", "read")]
 )
 _TOLD: Final = 100
 
@@ -52,12 +52,13 @@ class WindowStatistics:
     def _count(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             for row in batch.to_pylist():
-                kind = row["kind"]
-                if kind == "read":
-                    self._outcome.events += row[kind]["events"]
-                    self._outcome.raw_bytes += row[kind]["bytes"]
-                else:
-                    self._take(kind, row[kind])
+                for kind, rows in row.items():
+                    for one in rows or ():
+                        if kind == "read":
+                            self._outcome.events += one["events"]
+                            self._outcome.raw_bytes += one["bytes"]
+                        else:
+                            self._take(kind, one)
 
     def _take(self, kind: str, row: dict[str, Any]) -> None:
         window = self._at(row["record_time"])
