@@ -329,6 +329,7 @@ class LogStreamReader(DataSourceStreamReader):
     """Reads the raw topic as a stream, whose offsets lie where no transaction is open."""
 
     def __init__(self, source: MillraceDataSource, schema: StructType) -> None:
+        prepare_worker()
         self._source: MillraceDataSource | None = source
         self._options = source.parsed
         self._decoded = self._options.view != "raw"

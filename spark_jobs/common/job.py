@@ -216,7 +216,8 @@ class Job:
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame once; return it as it lies in files, which survive a lost executor, to the end."""
-        frame.write.parquet(f"{self.kept}/{name}")
+        # Dictionaries take most of the time of writing, and are for files that are kept longer.
+        frame.write.option("parquet.enable.dictionary", "false").parquet(f"{self.kept}/{name}")
         return self.spark.read.schema(frame.schema).parquet(f"{self.kept}/{name}")
 
     def remove(self, name: str) -> None:

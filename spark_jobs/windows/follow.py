@@ -1,31 +1,33 @@
 """Analytics as a stream: windows of time, counted as the raw topic grows.
 
-What arrives is taken in stretches in which all transactions are whole (:mod:`spark_jobs.common.raw_stream`).
-The windows that are open are kept with the offset up to which they are counted, in one file, when all that
-was found is written. So a stretch that is counted again, after the job was killed, is added to what it was
-added to before, and the same is written again.
+Each micro-batch of Spark is added to the windows that are open (:mod:`spark_jobs.windows.window`), and these
+are kept as Parquet under its number, beside Spark's checkpoint. So a micro-batch that is repeated, after the
+job was killed, is added to what it was added to before, and the same is written again.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
 
 from millrace.contract import transactional_id
 from millrace.kafka.job_topic import JobTopic
+from millrace.runtime.errors import SettingsError
 from millrace.runtime.health import Health
-from millrace.spark.raw_topic import Piece
 from spark_jobs.common.charts import count, many
-from spark_jobs.common.faults import DEAD_LETTERS
-from spark_jobs.common.follow import Pace
-from spark_jobs.common.job import Input, Job, moment
-from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.pieces import over_pieces
-from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.faults import Faults, tell_corrupt
+from spark_jobs.common.follow import MOST_OFFSETS, Pace, checkpoint, run_stream
+from spark_jobs.common.job import Job, moment, new_run
+from spark_jobs.common.places import names_in, read_text, remove, write_text
 from spark_jobs.common.report import Bytes, Report
-from spark_jobs.windows.statistics import WindowStatistics
-from spark_jobs.windows.window import Looked, Window, Windows
+from spark_jobs.common.source import follow_log
+from spark_jobs.windows.window import SUMS, TOTALS, WINDOW, add, columns, opened, record, totals, windows
 
 if TYPE_CHECKING:
     from millrace.runtime.metrics import HttpServer
@@ -47,14 +49,10 @@ class Options:
     metrics_port: int
     pace: Pace
 
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a look has found of a source, and its windows after that."""
-
-    outcome: Outcome
-    windows: Windows
-    looked: Looked
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Window and lateness, in seconds."""
+        return self.window_s, self.lateness_s
 
 
 def record_key(source: str, window_s: int, start: int) -> str:
@@ -64,49 +62,81 @@ def record_key(source: str, window_s: int, start: int) -> str:
 
 def count_windows(job: Job, options: Options) -> None:
     """Count what has arrived and what arrives in windows; where it was stopped, it resumes."""
+    _check_folder(job, options)
+    views = [
+        follow_log(job, one, "statistics", columns=columns(), most_offsets=MOST_OFFSETS)
+        .withColumn("source", sf.lit(one.source))
+        for one in job.inputs
+    ]  # fmt: skip
     told = _Told(job, options)
-    where = {"window": options.window_s, "lateness": options.lateness_s}
 
-    def run(batch: Job, begun: Mapping[str, Begun]) -> dict[str, Outcome]:
-        found = {one.source: _count(batch, one, begun[one.source], options) for one in batch.inputs}
-        told.take(batch, found)
-        return {source: one.outcome for source, one in found.items()}
+    def take(batch: DataFrame, number: int) -> None:
+        batch = batch.withColumn("given", sf.unix_seconds("given")).persist()
+        one = replace(job, notes=[], faults=Faults(), run=new_run())
+        try:
+            _take(one, batch, number, options, told)
+        except BaseException:
+            one.discard()
+            raise
+        finally:
+            batch.unpersist()
+        if one.faults.number:
+            job.steps.say(f"{one.faults.number} records could not be read: see the report")
 
     try:
-        follow_raw(job, run, options.pace, where)
+        run_stream(job, reduce(DataFrame.unionAll, views), take, options.pace)
     finally:
         told.close()
 
 
-def _count(job: Job, one: Input, begun: Begun, options: Options) -> _Found:
-    """Count a stretch of a source and add it to its windows."""
-    source, window_s = one.source, options.window_s
-    now_ms = round(begun.given.timestamp() * 1000)
+def _kept(job: Job) -> str:
+    """Return the folder of the windows that are open after a micro-batch."""
+    return f"{checkpoint(job)}/windows"
 
-    def begin(_number: int, piece: Piece, _prepared: object) -> WindowStatistics:
-        statistics = WindowStatistics(source, window_s, now_ms)
-        statistics.begin(*([] if piece.described is None else [piece.described]))
-        return statistics
 
-    pieces = begun.pieces(job, one)
-    windows = Windows.resume(window_s, options.lateness_s, begun.carried)
-    whole = Outcome()
-    parts = []
-    with job.step(f"{one.part.topic}: {len(pieces)} pieces counted"):
-        found = {row.piece: row.outcome for row in over_pieces(job, one, pieces, begin, dated=True).collect()}
-        for number in sorted(found):
-            outcome = Outcome.from_json(found[number])
-            outcome.tell(job.faults, one.part.topic)
-            carried = outcome.carried
-            parts.append((carried["until_ms"], [Window.from_json(one) for one in carried["windows"]]))
-            whole.add(outcome)
-    looked = windows.add(parts, now_ms)
-    whole.carried = windows.to_json()
-    return _Found(whole, windows, looked)
+def _check_folder(job: Job, options: Options) -> None:
+    """Refuse a folder that has other windows."""
+    file = f"{_kept(job)}/settings.json"
+    given = {"window": options.window_s, "lateness": options.lateness_s, "sources": ", ".join(job.sources)}
+    text = read_text(job.spark, file)
+    if text is None:
+        write_text(job.spark, file, json.dumps(given) + "\n")
+    elif (known := json.loads(text)) != given:
+        told, wanted = (", ".join(f"{name} {value}" for name, value in one.items()) for one in (known, given))
+        raise SettingsError([f"{file} is of another stream ({told}; not {wanted}): name another --output"])
+
+
+def _take(job: Job, batch: DataFrame, number: int, options: Options, told: "_Told") -> None:
+    """Add a micro-batch to the windows, keep them under its number, and tell those that have changed."""
+    spark, kept = job.spark, _kept(job)
+    numbers = sorted(int(name) for name in names_in(spark, kept) if name.isdecimal())
+    earlier = [one for one in numbers if one < number]
+    reader = spark.read.schema(SUMS)
+    before = reader.parquet(f"{kept}/{earlier[-1]}") if earlier else spark.createDataFrame([], SUMS)
+    with job.step(f"micro-batch {number} counted"):
+        add(batch, before, number, *options.lengths).coalesce(1).write.mode("overwrite").parquet(
+            f"{kept}/{number}"
+        )
+    after = reader.parquet(f"{kept}/{number}")
+    with job.step("windows told"):
+        tell_corrupt(job, batch.select("source", sf.inline("corrupt")).drop("record_time"))
+        is_open = opened(after, *options.lengths).select(*WINDOW, sf.lit(False).alias("closed")).distinct()
+        rows = windows(after, options.most_tables).join(is_open, [*WINDOW], "left").orderBy(*WINDOW)
+        found = [
+            record(row, options.window_s, closed=row.closed is None)
+            for row in rows.where(f"closed is null or batch = {number}").collect()
+        ]
+        told.take(job, found, *(
+            {row.source: row for row in totals(sums).collect()}
+            for sums in (opened(before, *options.lengths), after)
+        ))  # fmt: skip
+    with suppress(Exception):  # the windows are kept; the next micro-batch removes what is left
+        for one in earlier[:-1]:
+            remove(spark, f"{kept}/{one}")
 
 
 class _Told:
-    """Where windows are told: the topic, metrics, and the results of each look."""
+    """Where windows are told: the topic, metrics, and the results of each micro-batch."""
 
     def __init__(self, job: Job, options: Options) -> None:
         self._options = options
@@ -130,7 +160,7 @@ class _Told:
         options, health = self._options, Health(stale_after_s=math.inf)
         registry = new_registry()
         shown_s = _SHOWN_LOOKS * (options.window_s + options.pace.every.total_seconds())
-        self._metrics = WindowMetrics(registry, job.sources, options.most_tables, shown_s)
+        self._metrics = WindowMetrics(registry, job.sources, shown_s)
         host = job.settings.http_host
         self._server = HttpServer(host, options.metrics_port, health, registry)
         self._server.start()
@@ -142,41 +172,38 @@ class _Told:
         if self._server is not None:
             self._server.close()
 
-    def take(self, job: Job, found: Mapping[str, _Found]) -> None:
-        """Tell what a look has found: first in the topic, where it can be told again."""
-        window_s, most = self._options.window_s, self._options.most_tables
-        values = []
-        for source, one in found.items():
-            told = [
-                window.told(source, window_s, most, closed=closed) for window, closed in one.looked.windows
-            ]
-            if (topic := self._topics.get(source)) is not None:
-                topic.write(
-                    {record_key(source, window_s, value["start"]): _as_bytes(value) for value in told}
-                )
-            closed = sum(is_closed for _, is_closed in one.looked.windows)
+    def take(
+        self,
+        job: Job,
+        found: Sequence[Mapping[str, Any]],
+        before: Mapping[str, Row],
+        after: Mapping[str, Row],
+    ) -> None:
+        """Tell windows that have changed: first in the topic, where they can be told again.
+
+        The totals of all windows, before and after, are by source.
+        """
+        window_s = self._options.window_s
+        for source, topic in self._topics.items():
+            values = {
+                record_key(source, window_s, one["start"]): json.dumps(one, ensure_ascii=False).encode()
+                for one in found
+                if one["source"] == source
+            }
+            if values:
+                topic.write(values)
+        job.finish({"windows": found}, _report(job, found))
+        for source, row in after.items():
+            of_source = [one for one in found if one["source"] == source]
+            closed = sum(one["closed"] for one in of_source)
+            known = before.get(source)
+            added = {name: (row[name] or 0) - ((known and known[name]) or 0) for name in TOTALS}
             job.steps.say(
-                f"{source}: {one.looked.totals.events:,} events counted, {closed} windows closed, "
-                f"{len(one.windows.open)} open"
+                f"{source}: {added['events']:,} events counted, {closed} windows closed, "
+                f"{row.windows - closed} open"
             )
-            values += told
-        parts = [
-            f"{job.folder}/{file.path}"
-            for one in found.values()
-            for file in one.outcome.files
-            if file.table == f"parts/{DEAD_LETTERS}"
-        ]
-        if parts:
-            job.write(DEAD_LETTERS, job.spark.read.parquet(*parts))
-        job.remove("parts")
-        job.finish({"windows": values}, _report(job, values))
-        if self._metrics is not None:
-            for source, one in found.items():
-                self._metrics.take(source, one.windows, one.looked)
-
-
-def _as_bytes(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+            if self._metrics is not None:
+                self._metrics.take(source, added, of_source, row.windows - closed, row.until)
 
 
 def _report(job: Job, values: Sequence[Mapping[str, Any]]) -> Report:

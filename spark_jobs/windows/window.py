@@ -1,361 +1,253 @@
-"""Windows of time: what of a source's log lies in each, added up, kept while a window is open, and told.
+"""Windows of time over the view ``statistics``: what of a source's log lies in each, as DataFrames.
 
-The time of a record is that which the reader gave it in the raw topic: that of its event, but never before
-the record before it, nor after the moment at which it was read. A record with another origin, and one that
-cannot be read, has the time of the one before it; none has a time after the moment at which Spark has given
-it out. So no single record can take the time along.
+The time of an event is that of its raw record: that which the reader gave it, never before the record before
+it, nor after the moment at which it was read. None is after the time of its micro-batch, which Spark keeps
+with the offsets. So no single record can take the time along, and a micro-batch that is repeated gives the
+same.
 
-All here is plain arithmetic: sums, a histogram, the largest of some. Adding up parts gives the same in
-whatever way the whole was cut.
+A window is closed when a record has come that is dated ``lateness`` or more after its end. What is later
+than that counts in the first window after it, as late: nothing is lost, and what was told of a closed window
+holds.
+
+The open windows are rows of :data:`SUMS`. A micro-batch becomes such rows, which are added to those of the
+micro-batch before.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+import math
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from millrace import __version__
+from millrace.spark.statistics import STATISTICS
 
 OPERATIONS: Final = ("insert", "update", "delete")
-
-UNDATED: Final = -1
-"""The start of a window of records before which none has a time."""
-
-TableName = tuple[str | None, str | None]
-"""Database and table; none where the table map of rows lies before the input."""
-
-_SUMS: Final = ("inserts", "updates", "deletes", "events", "bytes", "uncounted_events")
-"""What is added up for a table, in this order."""
+WINDOW: Final = ("source", "start")
+_TABLE: Final = ("database", "table")
+_COUNTERS: Final = ("transactions", "rollbacks", "ddl_statements", "unreadable_records", "late_events")
+TOTALS: Final = ("events", "bytes", "inserts", "updates", "deletes", *_COUNTERS)
+"""What is added up of a window."""
 
 _LISTED: Final = 10
 """Largest transactions, DDL statements and tables of a transaction that a window has."""
 
-_MOST_TABLES: Final = 10_000
 _MOST_ORIGINS: Final = 100
-_HEAD_BITS: Final = 5
-"""Bits of a number by which a histogram tells it from others: it is exact to one part in 32."""
+_BASE: Final = 1.04
+"""A histogram tells numbers apart that differ by 4 %: it is exact to 2 %."""
+
+_KEYS: Final = ("type", *_TABLE, "operation", "server_id", "bucket", "largest", "ddl")
+_COUNTED: Final = ("events", "rows", "bytes", "stored", "uncounted")
+_ADDED: Final = (*_COUNTED, *_COUNTERS, "behind")
+SUMS: Final = (
+    "source string, start bigint, until bigint, batch bigint, type string, database string, table string, "
+    "operation string, server_id bigint, bucket int, "
+    + "".join(f"{name} bigint, " for name in (*_ADDED, "least", "most"))
+    + "largest struct<transaction string, first_key string, first_offset bigint, server_id bigint, "
+    "thread_id bigint, user string, rows bigint, inserts bigint, updates bigint, deletes bigint, "
+    "bytes bigint, tables array<string>>, "
+    "ddl struct<offset bigint, raw_key string, second bigint, server_id bigint, thread_id bigint, "
+    "user string, database string, object string, verb string, statement string, seconds bigint>"
+)
+"""What is kept of windows. A row has sums of events of a type and table, or how many transactions of an
+origin were committed later by about so much (``behind``, in a ``bucket`` of a histogram, ``least`` and
+``most`` in µs), or one of the largest transactions, or a DDL statement. ``until`` is the latest time of a
+record in it, ``batch`` the micro-batch that was added last.
+"""
 
 
-@dataclass(slots=True)
-class Lag:
-    """How much later than where they began transactions were committed, in µs: a histogram."""
-
-    transactions: int = 0
-    least: int = 0
-    most: int = 0
-    buckets: dict[int, int] = field(default_factory=dict)
-
-    def take(self, behind: int) -> None:
-        """Count a transaction; one that came before it began, by the clocks, counts as 0 in quantiles."""
-        number = max(behind, 0)
-        shift = max(number.bit_length() - _HEAD_BITS, 0)
-        self.add(Lag(1, behind, behind, {shift << _HEAD_BITS | number >> shift: 1}))
-
-    def add(self, other: "Lag") -> None:
-        """Add what was counted elsewhere."""
-        if not other.transactions:
-            return
-        self.least = min(self.least, other.least) if self.transactions else other.least
-        self.most = max(self.most, other.most) if self.transactions else other.most
-        self.transactions += other.transactions
-        for bucket, number in other.buckets.items():
-            self.buckets[bucket] = self.buckets.get(bucket, 0) + number
-
-    def quantile(self, share: float) -> int:
-        """Return the lag that this share of the transactions does not exceed."""
-        rank, seen = share * self.transactions, 0
-        for bucket in sorted(self.buckets):
-            seen += self.buckets[bucket]
-            if seen >= rank:
-                shift, head = bucket >> _HEAD_BITS, bucket & ((1 << _HEAD_BITS) - 1)
-                middle = (head << shift) + ((1 << shift) >> 1)
-                return min(max(middle, self.least), self.most)
-        return self.most
-
-    def told(self) -> dict[str, Any]:
-        """Return the figures, in ms, under the names that the batch has for them."""
-        shares = {
-            "p50": self.quantile(0.5),
-            "p99": self.quantile(0.99),
-            "most": self.most,
-            "least": self.least,
-        }
-        return {"transactions": self.transactions, **{name: us / 1000 for name, us in shares.items()}}
-
-    def to_json(self) -> list[Any]:
-        """Return this as JSON has it."""
-        return [self.transactions, self.least, self.most, sorted(self.buckets.items())]
-
-    @classmethod
-    def from_json(cls, values: Sequence[Any]) -> Self:
-        """Read what :meth:`to_json` gave."""
-        transactions, least, most, buckets = values
-        return cls(transactions, least, most, dict(buckets))
+def columns() -> StructType:
+    """Return the columns of the view ``statistics`` that are counted in windows."""
+    wanted = [STATISTICS.field(name) for name in ("counts", "transactions", "ddl", "corrupt")]
+    return from_arrow_schema(pa.schema(wanted))
 
 
-@dataclass(slots=True)
-class Totals:
-    """What is only added up."""
+def add(batch: DataFrame, before: DataFrame, number: int, window_s: int, lateness_s: int) -> DataFrame:
+    """Add a micro-batch to the windows that were open before it.
 
-    events: int = 0
-    bytes: int = 0
-    transactions: int = 0
-    rollbacks: int = 0
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    ddl_statements: int = 0
-    unreadable_records: int = 0
-    late_events: int = 0
-
-    def add(self, other: "Totals") -> None:
-        """Add what was counted elsewhere."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    @property
-    def rows(self) -> int:
-        """Rows that were changed."""
-        return self.inserts + self.updates + self.deletes
-
-    def to_json(self) -> dict[str, int]:
-        """Return the figures by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(slots=True)
-class Window:
-    """What lies in a window, or in a part of it.
-
-    ``bytes`` are those in the log; ``events`` has those inside compressed transactions, too, and their bytes
-    unpacked where they are of a table. ``largest`` are transactions and ``ddl`` statements, as dictionaries.
+    It has :func:`columns` with ``source``, and ``given``, the time of the micro-batch in seconds.
     """
-
-    start: int
-    totals: Totals = field(default_factory=Totals)
-    types: dict[str, int] = field(default_factory=dict)
-    tables: dict[TableName, list[int]] = field(default_factory=dict)
-    untold: list[int] = field(default_factory=lambda: [0] * len(_SUMS))
-    """Sums of tables that are too many to be told apart."""
-
-    lag: dict[int | None, Lag] = field(default_factory=dict)
-    """By the server where transactions began; None for those that are too many to be told apart."""
-
-    largest: list[dict[str, Any]] = field(default_factory=list)
-    ddl: list[dict[str, Any]] = field(default_factory=list)
-
-    def take_counts(self, row: Mapping[str, Any]) -> None:
-        """Take a row of the table ``counts``, see :mod:`spark_jobs.common.statistics`."""
-        self.totals.events += row["events"]
-        self.totals.bytes += row["stored"]
-        self.types[row["type"]] = self.types.get(row["type"], 0) + row["events"]
-        if (operation := row["operation"]) is not None:
-            rows = [row["rows"] if operation == one else 0 for one in OPERATIONS]
-            self.totals.add(Totals(inserts=rows[0], updates=rows[1], deletes=rows[2]))
-            self._add_table((row["database"], row["table"]), [
-                *rows, row["events"], row["bytes"], row["uncounted"],
-            ])  # fmt: skip
-
-    def take_transaction(self, row: Mapping[str, Any]) -> None:
-        """Take a row of the table ``transactions``."""
-        self.totals.transactions += 1
-        self.totals.rollbacks += row["ends"] == "rollback"
-        original, immediate = row["original_commit_us"], row["immediate_commit_us"]
-        if original is not None and immediate is not None:
-            lag = Lag()
-            lag.take(immediate - original)
-            self._add_lag(row["server_id"], lag)
-        if len(self.largest) < _LISTED or _size(row) < _size(self.largest[-1]):
-            names = (
-                "transaction", "first_key", "first_offset", "server_id", "thread_id", "user",
-                "rows", "inserts", "updates", "deletes", "bytes",
-            )  # fmt: skip
-            self._add_largest([{name: row[name] for name in names} | {"tables": row["tables"][:_LISTED]}])
-
-    def take_ddl(self, row: Mapping[str, Any]) -> None:
-        """Take a row of the table ``ddl``."""
-        self.totals.ddl_statements += 1
-        names = (
-            "offset", "raw_key", "second", "server_id", "thread_id", "user", "database", "object", "verb",
-            "statement", "seconds",
-        )  # fmt: skip
-        self._add_ddl([{name: row[name] for name in names}])
-
-    def add(self, other: "Window") -> None:
-        """Add what was counted elsewhere."""
-        self.totals.add(other.totals)
-        for name, events in other.types.items():
-            self.types[name] = self.types.get(name, 0) + events
-        for table, sums in other.tables.items():
-            self._add_table(table, sums)
-        self.untold = _added(self.untold, other.untold)
-        for origin, lag in other.lag.items():
-            self._add_lag(origin, lag)
-        self._add_largest(other.largest)
-        self._add_ddl(other.ddl)
-
-    def _add_table(self, name: TableName, sums: Sequence[int]) -> None:
-        known = self.tables.get(name)
-        if known is None and len(self.tables) >= _MOST_TABLES:
-            self.untold = _added(self.untold, sums)
-        else:
-            self.tables[name] = list(sums) if known is None else _added(known, sums)
-
-    def _add_lag(self, origin: int | None, lag: Lag) -> None:
-        if origin not in self.lag and len(self.lag) >= _MOST_ORIGINS:
-            origin = None
-        self.lag.setdefault(origin, Lag()).add(lag)
-
-    def _add_largest(self, more: Iterable[dict[str, Any]]) -> None:
-        self.largest = sorted([*self.largest, *more], key=_size)[:_LISTED]
-
-    def _add_ddl(self, more: Iterable[dict[str, Any]]) -> None:
-        self.ddl = sorted([*self.ddl, *more], key=lambda one: one["offset"])[:_LISTED]
-
-    def told(self, source: str, window_s: int, most_tables: int, *, closed: bool) -> dict[str, Any]:
-        """Return the window as its record has it."""
-        shown, others = shown_tables(self, most_tables)
-        return {
-            "job": "analytics",
-            "version": __version__,
-            "source": source,
-            "start": self.start,
-            "end": self.start + window_s,
-            "closed": closed,
-            **self.totals.to_json(),
-            "rows": self.totals.rows,
-            "events_by_type": dict(sorted(self.types.items())),
-            "tables": [{"database": name[0], "table": name[1], **figures} for name, figures in shown],
-            "other_tables": others,
-            "largest_transactions": self.largest,
-            "ddl": self.ddl,
-            "lag_ms": [
-                {"server_id": origin, **self.lag[origin].told()}
-                for origin in sorted(self.lag, key=lambda one: (one is None, one or 0))
-            ],
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return this as JSON has it."""
-        return {
-            "start": self.start,
-            "totals": self.totals.to_json(),
-            "types": self.types,
-            "tables": [[*name, *sums] for name, sums in self.tables.items()],
-            "untold": self.untold,
-            "lag": [[origin, lag.to_json()] for origin, lag in self.lag.items()],
-            "largest": self.largest,
-            "ddl": self.ddl,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` gave."""
-        return cls(
-            values["start"],
-            Totals(**values["totals"]),
-            dict(values["types"]),
-            {(database, table): sums for database, table, *sums in values["tables"]},
-            list(values["untold"]),
-            {origin: Lag.from_json(lag) for origin, lag in values["lag"]},
-            list(values["largest"]),
-            list(values["ddl"]),
-        )
-
-
-def shown_tables(
-    window: Window, most: int
-) -> tuple[list[tuple[TableName, dict[str, int]]], dict[str, int] | None]:
-    """Return the tables of a window with most rows, and the sums of all others, if there are any."""
-    order = sorted(
-        window.tables.items(),
-        key=lambda one: (-sum(one[1][:3]), -one[1][4], one[0][0] or "", one[0][1] or ""),
+    still_open = opened(before, window_s, lateness_s)
+    known = before.groupBy("source").agg(
+        sf.expr(closed_until("max(until)", window_s, lateness_s)).alias("closed"),
+        sf.max("start").alias("newest"),
     )
-    rest = [sums for _, sums in order[most:]]
-    others = None
-    if rest or any(window.untold):
-        every = zip(window.untold, *rest, strict=True)
-        others = dict(zip(_SUMS, (sum(column) for column in every), strict=True))
-    return [(name, dict(zip(_SUMS, sums, strict=True))) for name, sums in order[:most]], others
+
+    def of_kind(kind: str) -> DataFrame:
+        """Return rows with their window; what has no time, as it follows no event, counts in the newest."""
+        rows = batch.select("source", "given", sf.inline(kind)).join(sf.broadcast(known), "source", "left")
+        time = "if(unix_seconds(record_time) > given, given, unix_seconds(record_time))"
+        begins = f"coalesce(until div {window_s} * {window_s}, newest, given div {window_s} * {window_s})"
+        rows = rows.withColumn("until", sf.expr(time)).withColumn("start", sf.expr(begins))
+        rows = rows.withColumn("late", sf.expr("start < closed"))
+        return rows.withColumns({"start": sf.greatest("start", "closed"), "batch": sf.lit(number)})
+
+    transactions, ddl = of_kind("transactions"), of_kind("ddl")
+    parts = [
+        still_open,
+        _added(of_kind("counts"), *_KEYS[:4], *_COUNTED, "if(late, events, 0) AS late_events"),
+        _added(transactions, "1 AS transactions", "if(ends = 'rollback', 1, 0) AS rollbacks"),
+        _added(ddl, "1 AS ddl_statements"),
+        _added(of_kind("corrupt"), "1 AS unreadable_records"),
+        _lags(transactions),
+        _listed(_added(transactions, _LARGEST)),
+        _listed(_added(ddl, _DDL)),
+    ]
+    every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    summed = every.groupBy(*WINDOW, *_KEYS).agg(
+        *map(_sum, _ADDED), sf.min("least").alias("least"),
+        *(sf.max(name).alias(name) for name in ("most", "until", "batch")),
+    )  # fmt: skip
+    return _listed(summed).select(*before.columns)
 
 
-def _size(transaction: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return what transactions are sorted by, the largest first."""
-    return -transaction["rows"], -transaction["bytes"], transaction["first_offset"]
+def closed_until(until: str, window_s: int, lateness_s: int) -> str:
+    """Return where the first window begins that is not closed when a record of a time has come, as SQL."""
+    return f"({until} - {lateness_s}) div {window_s} * {window_s}"
 
 
-def _added(one: Iterable[int], other: Iterable[int]) -> list[int]:
-    return [a + b for a, b in zip(one, other, strict=True)]
+def opened(sums: DataFrame, window_s: int, lateness_s: int) -> DataFrame:
+    """Return what is kept of windows that are not closed."""
+    closed = sf.expr(f"start < {closed_until('latest', window_s, lateness_s)}")
+    latest = sf.max("until").over(Window.partitionBy("source"))
+    return sums.withColumn("latest", latest).where(~closed).drop("latest")
 
 
-@dataclass(slots=True)
-class Windows:
-    """The windows of a source that are open, and how far time has come.
-
-    A window is closed when a record has come that is dated ``lateness_s`` or more after its end. What is
-    later than that counts in the first window after it, as late: nothing is lost, and what was told of a
-    window that is closed holds.
-    """
-
-    window_s: int
-    lateness_s: int
-    until_ms: int = 0
-    """The latest time of a record."""
-
-    open: dict[int, Window] = field(default_factory=dict)
-
-    @property
-    def closed_until(self) -> int:
-        """Where the first window begins that is not closed."""
-        return (self.until_ms // 1000 - self.lateness_s) // self.window_s * self.window_s
-
-    def add(self, parts: Iterable[tuple[int, Sequence[Window]]], now_ms: int) -> "Looked":
-        """Add what has arrived until now: of each piece in order the latest time in it, and its windows.
-
-        Give the windows that have changed, of which some may be closed.
-        """
-        first = self.closed_until
-        last = max(self.open, default=None)
-        changed: set[int] = set()
-        looked = Totals()
-        for until_ms, windows in parts:
-            for one in sorted(windows, key=lambda one: one.start):
-                start = one.start
-                if start == UNDATED:
-                    start = now_ms // 1000 // self.window_s * self.window_s if last is None else last
-                if start < first:
-                    one.totals.late_events += one.totals.events
-                    start = first
-                looked.add(one.totals)
-                self.open.setdefault(start, Window(start)).add(one)
-                changed.add(start)
-                last = start
-            self.until_ms = max(self.until_ms, until_ms)
-        closed = [start for start in sorted(self.open) if start + self.window_s <= self.closed_until]
-        found = [(self.open[start], start in closed) for start in sorted({*changed, *closed})]
-        for start in closed:
-            del self.open[start]
-        return Looked(looked, found)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what is kept for what follows."""
-        return {
-            "until_ms": self.until_ms,
-            "open": [self.open[start].to_json() for start in sorted(self.open)],
-        }
-
-    @classmethod
-    def resume(cls, window_s: int, lateness_s: int, kept: Mapping[str, Any] | None) -> Self:
-        """Begin, or continue with what was kept."""
-        if kept is None:
-            return cls(window_s, lateness_s)
-        windows = [Window.from_json(one) for one in kept["open"]]
-        return cls(window_s, lateness_s, kept["until_ms"], {one.start: one for one in windows})
+def _added(rows: DataFrame, *more: str) -> DataFrame:
+    return rows.selectExpr(*WINDOW, "until", "batch", *more)
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What a look has found: what it has added to all windows, and those that it has changed or closed."""
+_LARGEST: Final = """struct(
+    _transaction AS transaction, key AS first_key, first_offset, _server_id AS server_id, thread_id, user,
+    inserts + updates + deletes AS rows, inserts, updates, deletes, bytes,
+    slice(sort_array(transform(tables, t -> t.database || '.' || t.table)), 1, 10) AS tables
+) AS largest"""
+_DDL: Final = """struct(
+    offset, key AS raw_key, unix_seconds(time) AS second, server_id, thread_id, user, database, object, verb,
+    statement, seconds
+) AS ddl"""
 
-    totals: Totals
-    windows: Sequence[tuple[Window, bool]]
-    """Each with whether it is closed."""
+
+def _lags(transactions: DataFrame) -> DataFrame:
+    """Return how much later than where they began transactions were committed."""
+    late = "unix_micros(immediate_commit) - unix_micros(original_commit)"
+    bucket = f"CAST(floor(log1p(greatest(least, 0)) / {math.log(_BASE)}) AS int)"
+    found = _added(transactions, "_server_id AS server_id", f"{late} AS least").where("least is not null")
+    return found.selectExpr("*", "least AS most", f"{bucket} AS bucket", "1 AS behind")
+
+
+def _listed(sums: DataFrame) -> DataFrame:
+    """Leave those transactions and statements that a window lists."""
+    order: list[Column] = []
+    listed = []
+    if "largest" in sums.columns:
+        listed.append(sf.col("largest").isNotNull())
+        order += [sf.desc("largest.rows"), sf.desc("largest.bytes"), sf.col("largest.first_offset")]
+    if "ddl" in sums.columns:
+        listed.append(sf.col("ddl").isNotNull())
+        order.append(sf.col("ddl.offset"))
+    rank = sf.row_number().over(Window.partitionBy(*WINDOW, *listed).orderBy(*order))
+    is_listed = reduce(lambda one, other: one | other, listed)
+    return sums.withColumn("rank", rank).where(~is_listed | (sf.col("rank") <= _LISTED)).drop("rank")
+
+
+# -- what is told of a window -----------------------------------------------------------------------------
+
+
+def windows(sums: DataFrame, most_tables: int) -> DataFrame:
+    """Return a row per window: totals, and lists as its record has them; of tables those of most rows."""
+    counted, key = sums.where("events is not null"), [*WINDOW]
+    listed = sums.groupBy(*key).agg(
+        *_totals(),
+        sf.sort_array(sf.collect_list("ddl")).alias("ddl"),
+        sf.collect_list("largest").alias("largest_transactions"),
+    )
+    types = counted.groupBy(*key, "type").agg(_sum("events"))
+    of_table = [*_operations(), _sum("events"), _sum("bytes"), sf.sum("uncounted").alias("uncounted_events")]
+    names = ("inserts", "updates", "deletes", "events", "bytes", "uncounted_events")
+    order = sf.desc(sf.expr("inserts + updates + deletes")), sf.desc("bytes"), *_TABLE
+    tables = counted.where("operation is not null").groupBy(*key, *_TABLE).agg(*of_table)
+    tables = tables.withColumn("rank", sf.row_number().over(Window.partitionBy(*key).orderBy(*order)))
+    shown, others = tables.where(f"rank <= {most_tables}"), tables.where(f"rank > {most_tables}")
+    summed = others.groupBy(*key).agg(*map(_sum, names)).select(*key, sf.struct(*names).alias("other_tables"))
+    return (
+        listed.join(_gathered(types, "events_by_type", "type", "events"), key, "left")
+        .join(_gathered(shown, "tables", "rank", *_TABLE, *names), key, "left")
+        .join(summed, key, "left")
+        .join(_gathered(_origins(sums), "lag_ms", "server_id", *_LAG), key, "left")
+    )
+
+
+def totals(sums: DataFrame) -> DataFrame:
+    """Return what is added up by source, and how many windows there are."""
+    return sums.groupBy("source").agg(*_totals(), sf.count_distinct("start").alias("windows"))
+
+
+def _totals() -> list[Column]:
+    return [
+        *map(_sum, ("events", *_COUNTERS)), sf.sum("stored").alias("bytes"), *_operations(),
+        sf.max("batch").alias("batch"), sf.max("until").alias("until"),
+    ]  # fmt: skip
+
+
+def _operations() -> list[Column]:
+    return [sf.expr(f"sum(if(operation = '{name}', rows, 0)) AS {name}s") for name in OPERATIONS]
+
+
+_LAG: Final = ("transactions", "p50", "p99", "most", "least")
+
+
+def _origins(sums: DataFrame) -> DataFrame:
+    """Return how much later transactions were committed, in ms, by origin; beyond many they are one, null."""
+    found, key = sums.where("behind is not null"), [*WINDOW, "server_id"]
+    by_size = Window.partitionBy(*WINDOW).orderBy(sf.desc("behind"), "server_id")
+    ranked = found.groupBy(*key).agg(_sum("behind")).withColumn("rank", sf.row_number().over(by_size))
+    found = found.join(ranked.select(*key, "rank"), key)
+    about = f"greatest(least(expm1((bucket + 0.5) * {math.log(_BASE)}), most), least)"
+    found = found.withColumns({
+        "server_id": sf.expr(f"if(rank <= {_MOST_ORIGINS}, server_id, null)"), "about": sf.expr(about)
+    })  # fmt: skip
+    return found.groupBy(*key).agg(
+        sf.sum("behind").alias("transactions"),
+        sf.expr("percentile(about, 0.5, behind) / 1000 AS p50"),
+        sf.expr("percentile(about, 0.99, behind) / 1000 AS p99"),
+        sf.expr("max(most) / 1000 AS most"),
+        sf.expr("min(least) / 1000 AS least"),
+    )
+
+
+def _gathered(frame: DataFrame, name: str, *columns: str) -> DataFrame:
+    """Gather rows of a window into a list, in the order of their first column."""
+    rows = sf.sort_array(sf.collect_list(sf.struct(*columns)))
+    return frame.groupBy(*WINDOW).agg(rows.alias(name))
+
+
+def _sum(name: str) -> Column:
+    return sf.sum(name).alias(name)
+
+
+def record(row: Row, window_s: int, *, closed: bool) -> dict[str, Any]:
+    """Return a window as its record has it."""
+    of = row.asDict(recursive=True)
+    return {
+        "job": "analytics",
+        "version": __version__,
+        "source": of["source"],
+        "start": of["start"],
+        "end": of["start"] + window_s,
+        "closed": closed,
+        **{name: of[name] or 0 for name in TOTALS},
+        "rows": sum(of[f"{name}s"] or 0 for name in OPERATIONS),
+        "events_by_type": {one["type"]: one["events"] for one in of["events_by_type"] or ()},
+        "tables": [{name: one[name] for name in one if name != "rank"} for one in of["tables"] or ()],
+        "other_tables": of["other_tables"],
+        "largest_transactions": sorted(
+            of["largest_transactions"], key=lambda one: (-one["rows"], -one["bytes"], one["first_offset"])
+        ),
+        "ddl": of["ddl"],
+        "lag_ms": sorted(of["lag_ms"] or (), key=lambda one: (one["server_id"] is None, one["server_id"])),
+    }

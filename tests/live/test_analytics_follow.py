@@ -26,12 +26,11 @@ from millrace.runtime.settings import load_settings
 from millrace.stage import Record
 from spark_jobs.analytics import analyse
 from spark_jobs.common.job import RawJobSettings
-from spark_jobs.windows.statistics import WindowStatistics
-from spark_jobs.windows.window import Window, Windows
 from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_decoding import LOGS, log, raw
+from tests.unit.spark.test_windows import Windows, counted
 
 from .raw_world import DYING, RawTopic, key_of_epoch
 
@@ -41,20 +40,24 @@ pytestmark = [*SPARK, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KILLED = f"""{DYING}
 from millrace.kafka.job_topic import JobTopic
-from spark_jobs.common import raw_stream
+from spark_jobs.common.job import Job
+from spark_jobs.windows import follow
 
 match point:
+    case "given":
+        dying(follow, "add", before=True)
     case "counted":
         dying(JobTopic, "write", before=True)
     case "told":
         dying(JobTopic, "write", before=False)
-    case "noted":
-        dying(raw_stream, "_write", before=False)
+    case "published":
+        dying(Job, "finish", before=False)
 main()
 """
-"""The command, killed in a look: before windows are in the topic, after that, and when it is noted."""
+"""The command, killed in a micro-batch: before it is counted, before windows are in the topic, after that,
+and when its results are published. Spark has not noted then that it was done."""
 
-POINTS = ("counted", "noted", "told")
+POINTS = ("counted", "published", "given", "told")
 WINDOW_S = 60
 BEGUN_MS = 1_780_000_000_000
 STEP_MS = 5000
@@ -105,18 +108,10 @@ class World(RawTopic):
                 found[key] = json.loads(message.value() or b"")
         return found
 
-    def expected(self) -> dict[str, dict[str, Any]]:
-        """Count all in one piece, in this process."""
-        statistics = WindowStatistics(self.source, WINDOW_S, FAR_AHEAD_MS)
-        statistics.take(self.records())
-        carried = statistics.finish().carried
-        parts = [(carried["until_ms"], [Window.from_json(one) for one in carried["windows"]])]
-        return {
-            f"{self.source}/{WINDOW_S}/{one.start}": json.loads(
-                json.dumps(one.told(self.source, WINDOW_S, TABLES, closed=closed))
-            )
-            for one, closed in Windows(WINDOW_S, 0).add(parts, FAR_AHEAD_MS).windows
-        }
+    def expected(self, spark: SparkSession) -> dict[str, dict[str, Any]]:
+        """Count all at once."""
+        found = Windows(spark, source=self.source, most_tables=TABLES).add(counted(self.records()))
+        return {f"{self.source}/{WINDOW_S}/{one['start']}": json.loads(json.dumps(one)) for one in found}
 
 
 @pytest.fixture
@@ -139,27 +134,29 @@ def test_analytics_that_is_killed_while_it_goes_on(
         "--window", f"{WINDOW_S}s", "--lateness", "0s", "--top", str(TABLES), "--publish",
         "--metrics-port", str(port),
     ]  # fmt: skip
-    position = folder / "checkpoint" / "millrace.json"
+    checkpoint = folder / "checkpoint"
 
-    def offset(of: World = world) -> int:
-        text = position.read_text() if position.exists() else '{"positions": {}}'
-        return int(json.loads(text)["positions"].get(of.source, {"offset": 0})["offset"])
+    def done() -> list[int]:
+        """Return up to which offsets Spark has noted that micro-batches are done."""
+        numbers = [int(one.name) for one in (checkpoint / "commits").glob("[0-9]*")]
+        if not numbers:
+            return []
+        lines = (checkpoint / "offsets" / str(max(numbers))).read_text().splitlines()
+        return [json.loads(line)["offset"] for line in lines[2:]]
 
     for point in POINTS:
         world.write()
         other.write()
-        before = offset()
         with world.begin(["-c", KILLED, point], folder, *options) as process:
             _, told = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGKILL, told
-        assert (offset() > before) == (point == "noted"), told
         assert bool(world.windows()) == (point != "counted")
     for one in worlds:
         one.write(whole=True)
     ends = [len(one.records()) for one in worlds]
     release_port(port)
     with world.begin(["-m", "millrace.cli"], folder, *options) as process:
-        wait_for(lambda: [offset(one) for one in worlds] == ends, None, "the end of the topics")
+        wait_for(lambda: done() == ends, None, "the end of the topics")
         metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         process.terminate()
         _, told = process.communicate()
@@ -167,9 +164,9 @@ def test_analytics_that_is_killed_while_it_goes_on(
         assert "Exception" not in told
         assert told.splitlines()[-1] == "error: analytics was stopped by SIGTERM; the previous results remain"
 
-    assert other.windows() == other.expected()
+    assert other.windows() == other.expected(spark)
     found = world.windows()
-    assert found == world.expected()
+    assert found == world.expected(spark)
     assert len(found) > 10
     assert sum(one["unreadable_records"] for one in found.values()) == world.garbage > 10
     assert not any(one["late_events"] for one in found.values())
@@ -236,14 +233,13 @@ def test_of_two_that_count_the_same_windows_one_is_fenced(kafka: Kafka, source_n
 def test_kafka_that_is_lost(source_name: str, tmp_path: Path) -> None:
     """It is told in a line and by the code, and what was noted is continued."""
     folder = tmp_path / "followed"
-    position = folder / "checkpoint" / "millrace.json"
     with Kafka() as kafka:
         world = World(kafka, source_name)
         world.create()
         world.write(whole=True)
         impatient = {"MILLRACE_KAFKA_CONNECT_TIMEOUT_S": "3"}
         with world.begin(["-m", "millrace.cli"], folder, "--publish", **impatient) as process:
-            wait_for(position.exists, None, "a look")
+            wait_for((folder / "summary.json").exists, None, "a micro-batch")
             kafka.kill()
             _, told = process.communicate()
     assert process.returncode == ExitCode.KAFKA, told

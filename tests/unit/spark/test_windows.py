@@ -1,217 +1,220 @@
-"""Windows of time: sums that do not depend on cuts, times that no single record takes along."""
+"""Windows of time: sums that do not depend on micro-batches, times that no single record takes along."""
 
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from millrace.spark.decoding import Decoding
+from millrace.spark.statistics import StatisticsView
 from millrace.stage import Record
 from spark_jobs.analytics import main
-from spark_jobs.common.outcome import Outcome
 from spark_jobs.windows.metrics import WindowMetrics
-from spark_jobs.windows.statistics import WindowStatistics
-from spark_jobs.windows.window import UNDATED, Lag, Totals, Window, Windows, shown_tables
+from spark_jobs.windows.window import SUMS, TOTALS, add, columns, opened, record, totals, windows
+from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_decoding import LOGS, log, pieces, raw
 from tests.unit.spark.test_statistics import count
 
+__all__ = ["spark"]
+
 SOURCE = "shop"
-NOW_MS = 10**13
+NOW = 10**10
 WINDOW_S = 60
+LAYOUT = to_arrow_schema(columns())
 
 
 def dated(records: Sequence[Record], step_ms: int = 7_000) -> list[Record]:
     """Return records the timestamps of a topic, a step apart."""
-    return [record._replace(timestamp_ms=1_000_000 + step_ms * n) for n, record in enumerate(records)]
+    return [one._replace(timestamp_ms=1_000_000 + step_ms * n) for n, one in enumerate(records)]
 
 
-def counted(
-    records: Sequence[Record], number: int = 1, batch: int = 1000, now_ms: int = NOW_MS
-) -> list[tuple[int, list[Window]]]:
-    """Count records in pieces, as executors do; give what each tells."""
-    found = []
-    for piece in pieces(records, number):
-        statistics = WindowStatistics(SOURCE, WINDOW_S, now_ms)
-        statistics.begin(*([] if piece.described is None else [piece.described]))
-        for at in range(piece.start, piece.end, batch):
-            statistics.take(records[at : min(at + batch, piece.end)])
-        told = Outcome.from_json(statistics.finish().to_json()).carried
-        found.append((told["until_ms"], [Window.from_json(one) for one in told["windows"]]))
-    return found
+def counted(records: Sequence[Record], described: Record | None = None) -> list[dict[str, Any]]:
+    """Count records as an executor does; return the rows of the view."""
+    view = StatisticsView(Decoding(SOURCE, False, 0), LAYOUT, fail=False)
+    if described is not None:
+        view.begin(described)
+    return [row for batch in [*view.take(records), *view.rest()] for row in batch.to_pylist()]
 
 
-def window(start: int, events: int = 1, **sums: int) -> Window:
-    return Window(start, Totals(events=events, **sums))
+class Windows:
+    """Windows as micro-batches are added to them, each kept as Parquet keeps it."""
+
+    def __init__(
+        self, spark: SparkSession, lateness_s: int = 0, *, source: str = SOURCE, most_tables: int = 10
+    ) -> None:
+        self.spark, self.source, self.most_tables = spark, source, most_tables
+        self.lengths = WINDOW_S, lateness_s
+        self.number = -1
+        self.kept = self.frame([], SUMS)
+
+    def frame(self, rows: Any, schema: Any) -> DataFrame:
+        return self.spark.createDataFrame(rows, schema)
+
+    def add(self, rows: Sequence[dict[str, Any]], given: int = NOW) -> list[dict[str, Any]]:
+        """Add a micro-batch; return the windows that have changed, in their order."""
+        self.number += 1
+        table = pa.Table.from_pylist(list(rows), LAYOUT)
+        batch = self.frame(table, columns()).selectExpr(
+            "*", f"'{self.source}' AS source", f"{given}L AS given"
+        )
+        self.kept = self.frame(add(batch, self.kept, self.number, *self.lengths).collect(), SUMS)
+        still_open = {row.start for row in opened(self.kept, *self.lengths).select("start").collect()}
+        return [
+            record(row, WINDOW_S, closed=row.start not in still_open)
+            for row in windows(self.kept, self.most_tables).orderBy("start").collect()
+            if row.batch == self.number or row.start not in still_open
+        ]
 
 
-def told(found: Iterable[tuple[Window, bool]]) -> list[tuple[int, int, bool]]:
-    return [(one.start, one.totals.events, closed) for one, closed in found]
+def event(time: int | None, events: int = 1, **more: Any) -> dict[str, Any]:
+    """Return a row of the view with a sum of events."""
+    at = None if time is None else time * 1_000_000
+    sums = {"rows": 0, "bytes": 0, "stored": 0, "uncounted": 0, **more}
+    return {"counts": [{"record_time": at, "time": 0, "type": "XID_EVENT", "events": events, **sums}]}
 
 
-@pytest.mark.parametrize("name", LOGS)
-def test_windows_are_the_same_however_a_log_is_cut_and_looked_at(name: str) -> None:
-    """In one piece or many, in one look or many, each by a new process; the sums are those of the batch."""
-    records = dated(raw(log(name)))
-    whole = Windows(WINDOW_S, 0)
-    expected = {
-        one.start: one.told(SOURCE, WINDOW_S, 10, closed=True)
-        for one, _ in whole.add(counted(records), NOW_MS).windows
-    }
-    for number, batch in ((3, 7), (17, 100)):
-        parts = counted(records, number, batch)
-        at_once = Windows(WINDOW_S, 0).add(parts, NOW_MS).windows
-        assert {one.start: one.told(SOURCE, WINDOW_S, 10, closed=True) for one, _ in at_once} == expected
+def told(found: Sequence[dict[str, Any]]) -> list[tuple[int, int, bool]]:
+    return [(one["start"], one["events"], one["closed"]) for one in found]
+
+
+@pytest.mark.spark
+class TestSpark:
+    pytestmark = SPARK
+
+    @pytest.mark.parametrize("name", LOGS[1:2])
+    def test_windows_do_not_depend_on_micro_batches(self, spark: SparkSession, name: str) -> None:
+        """The sums are those of the batch."""
+        records = dated(raw(log(name)))
+        whole = Windows(spark).add(counted(records))
+        expected = {one["start"]: {**one, "closed": True} for one in whole}
         last: dict[int, dict[str, Any]] = {}
-        kept: Any = None
-        for part in parts:
-            windows = Windows.resume(WINDOW_S, 0, kept)
-            for one, closed in windows.add([part], NOW_MS).windows:
-                last[one.start] = one.told(SOURCE, WINDOW_S, 10, closed=closed)
-            kept = json.loads(json.dumps(windows.to_json()))
-        assert not any(one["late_events"] for one in last.values())
-        assert [start for start, one in sorted(last.items()) if not one["closed"]] == [max(expected)]
-        assert {start: {**one, "closed": True} for start, one in last.items()} == expected
-    batch_of = count(raw(log(name)))
-    types, sums = Counter[str](), Counter[str]()
-    for one in expected.values():
-        types.update(one["events_by_type"])
-        sums.update({k: one[k] for k in ("bytes", "rows", "transactions", "ddl_statements")})
-    by_type, size, rows = Counter[str](), 0, 0
-    for (_, type_name, *_), figures in batch_of["counts"].items():
-        by_type[type_name] += figures["events"]
-        size += figures["stored"]
-        rows += figures["rows"]
-    assert types == by_type
-    assert len(expected) > 1
-    assert sums == Counter({
-        "bytes": size, "rows": rows,
-        "transactions": len(batch_of["transactions"]), "ddl_statements": len(batch_of["ddl"]),
-    })  # fmt: skip
+        one = Windows(spark)
+        for piece in pieces(records, 4):
+            for window in one.add(counted(records[piece.start : piece.end], piece.described)):
+                assert not last.get(window["start"], {}).get("closed"), "a closed window does not change"
+                last[window["start"]] = window
+        assert not any(window["late_events"] for window in last.values())
+        assert [start for start, window in last.items() if not window["closed"]] == [max(expected)]
+        assert {start: {**window, "closed": True} for start, window in last.items()} == expected
+        batch = count(raw(log(name)))
+        types, sums = Counter[str](), Counter[str]()
+        for window in expected.values():
+            types.update(window["events_by_type"])
+            sums.update({k: window[k] for k in ("bytes", "rows", "transactions", "ddl_statements")})
+        by_type, size, rows = Counter[str](), 0, 0
+        for (_, type_name, *_), figures in batch["counts"].items():
+            by_type[type_name] += figures["events"]
+            size += figures["stored"]
+            rows += figures["rows"]
+        assert types == by_type
+        assert len(expected) > 1
+        assert sums == Counter({
+            "bytes": size, "rows": rows,
+            "transactions": len(batch["transactions"]), "ddl_statements": len(batch["ddl"]),
+        })  # fmt: skip
 
+    def test_a_record_that_is_absurd_takes_nothing_along(self, spark: SparkSession) -> None:
+        """Garbage has the time of what lies before it, and no record one after its micro-batch."""
+        records = dated(raw(log(LOGS[1])))
+        plain = {one["start"]: one["events"] for one in Windows(spark).add(counted(records))}
+        garbage = [
+            Record(0, 4_102_444_800_000, b"1:0:x:4", b"garbage"),
+            Record(0, 4_102_444_800_000, None, None),
+            Record(0, 0, b"", b""),
+            Record(0, -1, b"k", None),
+        ]
+        middle = len(records) // 2
+        mixed = [*garbage, *records[:middle], *garbage, *records[middle:], *garbage]
+        found = Windows(spark).add(counted([one._replace(offset=n) for n, one in enumerate(mixed)]))
+        assert {one["start"]: one["events"] for one in found} == plain
+        assert sum(one["unreadable_records"] for one in found) == 3 * len(garbage)
+        ahead = [*records[:-1], records[-1]._replace(timestamp_ms=4_102_444_800_000)]
+        now = records[-1].timestamp_ms // 1000
+        assert told(Windows(spark).add(counted(ahead), now))[-1][0] == max(plain)
+        nothing = Windows(spark).add(counted([one._replace(offset=n) for n, one in enumerate(garbage)]), 7205)
+        assert [(one["start"], one["unreadable_records"]) for one in nothing] == [(7200, 4)]
 
-def test_a_record_that_is_absurd_takes_nothing_along() -> None:
-    """Garbage has the time of what lies before it, and no record one after now."""
-    records = dated(raw(log(LOGS[1])))
-    plain = {one.start: one for _, found in counted(records) for one in found}
-    ((until, _),) = counted(records)
-    garbage = [
-        Record(0, 4_102_444_800_000, b"1:0:x:4", b"garbage"),
-        Record(0, 4_102_444_800_000, None, None),
-        Record(0, 0, b"", b""),
-        Record(0, -1, b"k", None),
-    ]
-    middle = len(records) // 2
-    mixed = [*garbage, *records[:middle], *garbage, *records[middle:], *garbage]
-    mixed = [record._replace(offset=n) for n, record in enumerate(mixed)]
-    ((found_until, found),) = counted(mixed, batch=11)
-    assert found_until == until
-    assert {one.start: one.totals.events for one in found} == {
-        start: one.totals.events for start, one in plain.items()
-    }
-    assert sum(one.totals.unreadable_records for one in found) == 3 * len(garbage)
-    ahead = [*records[:-1], records[-1]._replace(timestamp_ms=4_102_444_800_000)]
-    now_ms = records[-1].timestamp_ms
-    assert counted(ahead, now_ms=now_ms)[0][0] == now_ms
-    nothing = [record._replace(offset=n) for n, record in enumerate(garbage)]
-    ((none, undated),) = counted(nothing)
-    assert (none, [one.start for one in undated]) == (0, [UNDATED])
+    def test_a_window_is_closed_when_time_has_passed_its_end_by_the_lateness(
+        self, spark: SparkSession
+    ) -> None:
+        one = Windows(spark, 10)
+        assert told(one.add([event(119)])) == [(60, 1, False)]
+        assert told(one.add([event(129)])) == [(120, 1, False)]
+        assert told(one.add([event(60, 5)])) == [(60, 6, False)]
+        assert told(one.add([event(130)])) == [(60, 6, True), (120, 2, False)]
+        (late,) = one.add([event(1, 7), event(60, 3)])
+        assert (late["start"], late["events"], late["late_events"]) == (120, 12, 10)
+        # Of what comes at once nothing is late, however far it reaches; windows between have nothing.
+        assert told(one.add([event(960), event(180)])) == [(120, 12, True), (180, 1, True), (960, 1, False)]
+        assert told(one.add([event(None)])) == [(960, 2, False)]
 
-
-def test_a_window_is_closed_when_time_has_passed_its_end_by_the_lateness() -> None:
-    windows = Windows(60, 10)
-    assert told(windows.add([(119_000, [window(60)])], NOW_MS).windows) == [(60, 1, False)]
-    assert told(windows.add([(129_999, [window(120)])], NOW_MS).windows) == [(120, 1, False)]
-    late = windows.add([(125_000, [window(60, 5)])], NOW_MS)
-    assert told(late.windows) == [(60, 6, False)]
-    assert windows.until_ms == 129_999, "time does not go back"
-    assert told(windows.add([(130_000, [window(120, 2)])], NOW_MS).windows) == [
-        (60, 6, True),
-        (120, 3, False),
-    ]
-    late = windows.add([(130_000, [window(0, 7), window(60, 3)])], NOW_MS)
-    ((counts, closed),) = late.windows
-    assert (counts.start, closed) == (120, False)
-    assert (counts.totals.events, counts.totals.late_events, late.totals.late_events) == (13, 10, 10)
-    # Of what comes at once nothing is late, however far it reaches; windows between have nothing.
-    assert told(windows.add([(999_000, [window(960), window(180)])], NOW_MS).windows) == [
-        (120, 13, True), (180, 1, True), (960, 1, False),
-    ]  # fmt: skip
-    assert list(windows.open) == [960]
-
-
-def test_what_has_no_time_counts_in_the_newest_window() -> None:
-    windows = Windows(60, 0)
-    assert told(windows.add([(0, [window(UNDATED)])], 7_200_000).windows) == [(7200, 1, False)]
-    windows = Windows(60, 0)
-    assert told(windows.add([(70_000, [window(60)]), (0, [window(UNDATED)])], NOW_MS).windows) == [
-        (60, 2, False)
-    ]
-    assert told(windows.add([(0, [window(UNDATED)])], NOW_MS).windows) == [(60, 3, False)]
-    assert windows.until_ms == 70_000
-
-
-def test_quantiles_are_right_to_a_part_in_32() -> None:
-    chance = random.Random(1)
-    behind = [chance.randrange(10 ** chance.randrange(1, 10)) for _ in range(5000)]
-    parts = [Lag() for _ in range(7)]
-    for number, one in enumerate(behind):
-        parts[number % 7].take(one)
-    lag = Lag()
-    for part in parts:
-        lag.add(Lag.from_json(json.loads(json.dumps(part.to_json()))))
-    behind.sort()
-    assert (lag.transactions, lag.least, lag.most) == (5000, behind[0], behind[-1])
-    for share in (0.01, 0.5, 0.9, 0.99, 1):
-        exact = behind[int(share * 5000) - 1]
-        assert abs(lag.quantile(share) - exact) <= exact / 32
-    one = Lag()
-    one.take(-1500)
-    assert one.told() == {"transactions": 1, "p50": -1.5, "p99": -1.5, "most": -1.5, "least": -1.5}
-
-
-def test_the_number_of_tables_and_origins_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.windows.window._MOST_TABLES", 3)
-    monkeypatch.setattr("spark_jobs.windows.window._MOST_ORIGINS", 2)
-    one = Window(0)
-    for number in range(5):
-        row = {"type": "W", "operation": "insert", "database": "db", "table": f"t{number}", "uncounted": 0}
-        one.take_counts({**row, "events": 1, "stored": 10, "rows": 10 + number, "bytes": 10})
-        lag = Window(0, lag={number: Lag(1, 5, 5, {5: 1})})
-        one.add(lag)
-    shown, others = shown_tables(one, 2)
-    assert [(name, sums["inserts"]) for name, sums in shown] == [(("db", "t2"), 12), (("db", "t1"), 11)]
-    assert others == {
-        "inserts": 10 + 13 + 14, "updates": 0, "deletes": 0, "events": 3, "bytes": 30, "uncounted_events": 0
-    }  # fmt: skip
-    assert one.totals.inserts == 60
-    assert {origin: lag.transactions for origin, lag in one.lag.items()} == {0: 1, 1: 1, None: 3}
-    assert [lag["server_id"] for lag in one.told(SOURCE, 60, 2, closed=True)["lag_ms"]] == [0, 1, None]
-    assert Window.from_json(json.loads(json.dumps(one.to_json()))) == one
+    def test_what_is_listed_of_a_window(self, spark: SparkSession) -> None:
+        """Tables with most rows, and the others as one; the largest transactions; how late they came."""
+        chance = random.Random(1)
+        behind = sorted(chance.randrange(10 ** chance.randrange(1, 9)) for _ in range(500))
+        tables = [
+            {
+                **event(60, rows=10 + n, bytes=1)["counts"][0],
+                "operation": "insert",
+                "database": "d",
+                "table": f"t{n}",
+            }
+            for n in range(13)
+        ]
+        transactions = [
+            {
+                "record_time": 60_000_000, "first_offset": n, "_server_id": 7, "inserts": n, "updates": 0,
+                "deletes": 0, "bytes": 1, "tables": [], "original_commit": 10**12, "ends": "commit",
+                "immediate_commit": 10**12 + late,
+            }
+            for n, late in enumerate(behind)
+        ]  # fmt: skip
+        one = Windows(spark)
+        one.add([{"counts": tables[:5], "transactions": transactions[:100]}])
+        (found,) = one.add([{"counts": tables[5:], "transactions": transactions[100:]}])
+        assert [table["inserts"] for table in found["tables"]] == list(range(22, 12, -1))
+        assert found["other_tables"]["inserts"] == 10 + 11 + 12
+        assert [large["rows"] for large in found["largest_transactions"]] == list(range(499, 489, -1))
+        (lag,) = found["lag_ms"]
+        exact = (lag["server_id"], lag["transactions"], lag["least"], lag["most"])
+        assert exact == (7, 500, behind[0] / 1000, behind[-1] / 1000)
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            near = behind[int(share * 500) - 2], behind[int(share * 500) + 1]
+            assert near[0] * 0.97 <= lag[name] * 1000 <= near[1] * 1.03
+        assert json.loads(json.dumps(found)) == found
+        (sums,) = totals(one.kept).collect()
+        assert {name: sums[name] for name in TOTALS} == {name: found[name] for name in TOTALS} | {
+            "late_events": 0, "ddl_statements": None, "unreadable_records": None
+        }  # fmt: skip
 
 
 def test_metrics_show_the_window_that_was_closed_last_until_it_is_stale() -> None:
     registry, now = CollectorRegistry(), [100.0]
-    metrics = WindowMetrics(registry, [SOURCE, "idle"], 1, 30, now=lambda: now[0])
-    windows = Windows(60, 0)
+    metrics = WindowMetrics(registry, [SOURCE, "idle"], 30, now=lambda: now[0])
 
     def series() -> dict[str, float]:
         lines = generate_latest(registry).decode().splitlines()
         return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if x[0] != "#")}
 
-    def look(*parts: tuple[int, list[Window]]) -> None:
-        metrics.take(SOURCE, windows, windows.add(parts, NOW_MS))
-
-    first = window(60, 4, bytes=100, transactions=2, inserts=3)
-    first.tables = {("db", "small"): [1, 0, 0, 1, 9, 0], ("db", 'l"arge'): [2, 0, 0, 1, 9, 0]}
-    first.lag = {7: Lag(1, 2000, 2000, {2000: 1})}
-    look((61_000, [first]))
+    table = {"updates": 0, "deletes": 0}
+    first = {
+        "source": SOURCE, "start": 60, "closed": False, "events": 4, "bytes": 100, "transactions": 2,
+        "tables": [{**table, "database": "db", "table": 'l"arge', "inserts": 2}],
+        "other_tables": {**table, "inserts": 1},
+        "lag_ms": [{"server_id": 7, "transactions": 1, "p50": 2.0, "p99": 2.0, "most": 2.0}],
+    }  # fmt: skip
+    metrics.take(SOURCE, {"events": 4, "inserts": 3}, [first], 1, 61)
     assert series()['millrace_analytics_rows_total{operation="insert",source="shop"}'] == 3
     assert not any("_window_" in name for name in series())
-    look((125_000, [window(120, 1)]))
+    metrics.take(SOURCE, {"events": 1, "inserts": 0}, [{**first, "closed": True}], 1, 125)
     found = series()
     assert found['millrace_analytics_events_total{source="shop"}'] == 5
     assert found['millrace_analytics_events_total{source="idle"}'] == 0
@@ -225,7 +228,7 @@ def test_metrics_show_the_window_that_was_closed_last_until_it_is_stale() -> Non
     lag = 'millrace_analytics_window_lag_seconds{quantile="1",server_id="7",source="shop"}'
     assert found[lag] == 0.002
     now[0] += 29
-    look((126_000, [window(120, 1)]))
+    metrics.take(SOURCE, {"events": 1}, [], 1, 126)
     assert series()['millrace_analytics_window_events{source="shop"}'] == 4
     now[0] += 2
     assert not any("_window_" in name for name in series())
