@@ -19,8 +19,8 @@ __all__ = ["register"]
 def register(spark: "SparkSession") -> None:
     """Make the format ``millrace`` known to a session, classic or Connect.
 
-    It pushes filters down, for which Spark has a switch that is off by default. In a classic session whose
-    workers are on this machine they run this Python, unless PYSPARK_PYTHON names another.
+    In a classic session whose workers are on this machine they run this Python, unless PYSPARK_PYTHON names
+    another.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - without it this package can be imported
 
@@ -30,5 +30,4 @@ def register(spark: "SparkSession") -> None:
         context = spark.sparkContext
         if (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(MillraceDataSource)

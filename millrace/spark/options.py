@@ -4,12 +4,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
+from millrace.binlog.errors import BinlogError
 from millrace.binlog.names import parse_table_name
+from millrace.binlog_command.criteria import Gtids, TablePattern, parse_gtids
 from millrace.contract import source_problem
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import KafkaSettings
+from millrace.spark.selected import ALL, OPERATIONS, Selected
 from millrace.spark.topic import Bound
 from millrace.spark.views import COUNTED, VIEWS
 
@@ -18,6 +22,7 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"([0-9]+)\s*([kmg]?)b?", re.IGNORECASE)
 _KAFKA: Final = "kafka."
 _OWN: Final = Bound()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Read = Callable[[str], Any]
 
@@ -39,6 +44,7 @@ class Options:
     end: Bound = _OWN
     min_partitions: int = 1
     max_offsets: int | None = None
+    selected: Selected = ALL
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -63,7 +69,8 @@ class Options:
         problems += _contradictions(values, kafka)
         if problems:
             raise SettingsError(problems)
-        return cls(kafka=kafka, **values)
+        selected = Selected(**{name: values.pop(name) for name in _SELECTS if name in values})
+        return cls(kafka=kafka, selected=selected, **values)
 
     @property
     def permissive(self) -> bool:
@@ -86,8 +93,14 @@ def _contradictions(values: Mapping[str, Any], kafka: Mapping[str, str]) -> list
         found.append(f"option {(*of_topic, 'kafka.…')[0]!r} has no meaning for files")
     if "path" not in values and of_files:
         found.append(f"option {of_files[0]!r} has no meaning for a topic")
-    if "table" in values and values.get("view", "changes") not in ("changes", "_corrupt"):
-        found.append(f"option 'table' has no meaning for the view {values['view']!r}")
+    view = values.get("view", "changes")
+    of_changes = [name for name, (where, _) in _NAMES.items() if where in _SELECTS and where in values]
+    if "table" in values and view not in ("changes", "_corrupt"):
+        found.append(f"option 'table' has no meaning for the view {view!r}")
+    if of_changes and view != "changes":
+        found.append(f"option {of_changes[0]!r} has no meaning for the view {view!r}")
+    if "table" in values and "tables" in values:
+        found.append("option 'tables' has no meaning beside 'table'")
     return found
 
 
@@ -143,6 +156,38 @@ def _timestamp(text: str) -> Bound:
     return Bound(timestamp_ms=_number(text))
 
 
+def _tables(text: str) -> tuple[TablePattern, ...]:
+    return tuple(TablePattern.parse(part.strip()) for part in text.split(","))
+
+
+def _operations(text: str) -> frozenset[str]:
+    found = frozenset(part.strip() for part in text.split(","))
+    if not found <= OPERATIONS:
+        raise ValueError("expected some of c, u, d and t, with commas between them")
+    return found
+
+
+def _server_ids(text: str) -> frozenset[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise ValueError("expected numbers, with commas between them")
+    return frozenset(map(int, parts))
+
+
+def _gtids(text: str) -> Gtids:
+    try:
+        return parse_gtids(text)
+    except BinlogError as error:
+        raise ValueError(str(error)) from None
+
+
+def _moment(text: str) -> int:
+    """Read a time as Spark's ``modifiedAfter`` has it; without a zone it is UTC."""
+    moment = datetime.fromisoformat(text)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
 _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
     "path": ("path", str),
     "source": ("source", _source),
@@ -158,9 +203,16 @@ _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
     "endingTimestamp": ("end", _timestamp),
     "minPartitions": ("min_partitions", _number),
     "maxOffsetsPerTrigger": ("max_offsets", _number),
+    "tables": ("tables", _tables),
+    "operations": ("operations", _operations),
+    "serverIds": ("server_ids", _server_ids),
+    "gtids": ("gtids", _gtids),
+    "committedAfter": ("after_us", _moment),
+    "committedBefore": ("before_us", _moment),
 }
 """Options, each with its field and what reads it."""
 
 _OF_TOPIC: Final = ("start", "end", "min_partitions", "max_offsets")
+_SELECTS: Final = ("tables", "operations", "server_ids", "gtids", "after_us", "before_us")
 _OF_FILES: Final = ("definitions", "ignore_missing_files", "max_partition_bytes")
 _OPTIONS: Final = {name.lower(): known for name, known in _NAMES.items()}

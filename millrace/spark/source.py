@@ -5,26 +5,23 @@ between two calls but what the pickled objects have.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    In,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millrace.binlog_command.criteria import TablePattern
 from millrace.rowmapper.definitions import read_definitions
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
@@ -48,9 +45,6 @@ from millrace.spark.views import (
     faults_batch,
     newest_row,
 )
-
-_PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_$")
-"""Characters that mean themselves in the settings of a row mapper."""
 
 
 class _Input(Protocol):
@@ -172,10 +166,11 @@ class MillraceDataSource(DataSource):
     def decoding(self, catalog: Sequence[bytes], schemas: Sequence[bytes]) -> Decoding:
         """Return how executors decode records."""
         sections = sections_of(self._settings())
-        if self.parsed.table is not None:
-            database, table = self.parsed.table
-            wanted = {"database": [database], "table": [table]}
-            sections["replicate"] |= _selected(sections["replicate"], wanted)
+        if self.parsed.view == "changes":
+            selected, table = self.parsed.selected, self.parsed.table
+            if table is not None:
+                selected = replace(selected, tables=(TablePattern.parse(".".join(table)),))
+            sections["replicate"] |= selected.replicate(sections["replicate"])
         now_ms = int(time.time() * 1000)
         into_rows = self.parsed.view in ("changes", "_corrupt")
         return Decoding(self.parsed.name, into_rows, now_ms, catalog, schemas, sections)
@@ -187,39 +182,6 @@ def _columns_of(view: str) -> pa.Schema:
     if view == "statistics":
         return STATISTICS
     return SUMS[view] if view in SUMS else VIEWS[view]
-
-
-def _selected(replicate: Mapping[str, Any], wanted: Mapping[str, Collection[Any]]) -> dict[str, str]:
-    """Return the settings by which the row mapper leaves out what is not wanted.
-
-    More than is wanted is harmless: Spark applies its filters again. So a user's own settings are kept, and
-    names that mean more than themselves there are not used.
-    """
-    names = [*wanted.get("database", ()), *wanted.get("table", ())]
-    if any(replicate.values()) or not all(map(_PLAIN.issuperset, names)):
-        return {}
-    found = {}
-    databases, tables = wanted.get("database", ()), wanted.get("table", ())
-    if databases and tables:
-        found["do_table"] = ",".join(f"{database}.{table}" for database in databases for table in tables)
-    elif databases:
-        found["do_db"] = ",".join(databases)
-    elif tables:
-        found["wild_do_table"] = ",".join(f"%.{table}".replace("_", "\\_") for table in tables)
-    if "_server_id" in wanted:
-        found["do_server_ids"] = ",".join(map(str, wanted["_server_id"]))
-    return found
-
-
-def _values_of(filters: Iterable[Filter]) -> dict[str, Collection[Any]]:
-    """Return the values that columns must have one of, by the filters that say so."""
-    found: dict[str, Collection[Any]] = {}
-    for one in filters:
-        if isinstance(one, EqualTo | EqualNullSafe) and len(one.attribute) == 1 and one.value is not None:
-            found[one.attribute[0]] = [one.value]
-        elif isinstance(one, In) and len(one.attribute) == 1 and None not in one.value:
-            found[one.attribute[0]] = list(one.value)
-    return found
 
 
 class _Reading:
@@ -251,7 +213,8 @@ class _Reading:
             case one if one in COUNTED:
                 view = StatisticsView(known, layout, fail=fail, kind=one if one in SUMS else None)
             case _:
-                view = ChangesView(known, layout, fail=fail, table=options.table)
+                selected = options.selected
+                view = ChangesView(known, layout, fail=fail, table=options.table, selected=selected)
         for before in span.prepared() if isinstance(view, ChangesView | CorruptView) else ():
             view.begin(*before)
         if span.described is not None:
@@ -260,14 +223,6 @@ class _Reading:
         for records in span.records(dated=dated):
             yield from view.take(records)
         yield from view.rest()
-
-    def narrow(self, wanted: Mapping[str, Collection[Any]]) -> None:
-        """Leave out changes whose columns have none of the values that are wanted, as far as is cheap."""
-        if self._decoding is not None and self._options.view == "changes" and self._options.table is None:
-            sections = dict(self._decoding.sections)
-            replicate = sections["replicate"]
-            sections["replicate"] = {**replicate, **_selected(replicate, wanted)}
-            self._decoding = replace(self._decoding, sections=sections)
 
     def read_faults(self, faults: Sequence[Fault]) -> pa.RecordBatch:
         """Return what the driver could not read."""
@@ -291,11 +246,6 @@ class LogReader(DataSourceReader):
         self._lists_faults = options.view == "_corrupt"
         decoding = source.decoding(*self._input.definitions()) if self._decoded else None
         self._reading = _Reading(options, schema, decoding)
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Decode less, by filters for database, table and server; Spark applies all of them again."""
-        self._reading.narrow(_values_of(filters))
-        return filters
 
     def partitions(self) -> list[InputPartition]:
         """Return the spans, each decoded by itself."""

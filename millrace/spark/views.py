@@ -20,6 +20,7 @@ from millrace.contract import escape_name, log_number
 from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions
 from millrace.spark.files import Fault
 from millrace.spark.json_columns import json_rows
+from millrace.spark.selected import ALL, Selected
 from millrace.stage import OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -263,10 +264,17 @@ class ChangesView(DecodedView):
     """Changes of all tables, or of the one that is called ``table``."""
 
     def __init__(
-        self, decoding: Decoding, layout: pa.Schema, *, fail: bool, table: tuple[str, str] | None = None
+        self,
+        decoding: Decoding,
+        layout: pa.Schema,
+        *,
+        fail: bool,
+        table: tuple[str, str] | None = None,
+        selected: Selected = ALL,
     ) -> None:
         super().__init__(decoding, layout, fail=fail)
         self._table = table
+        self._selected = selected
         self._namespace = None if table is None else row_namespace(decoding.source, table)
         self._waiting: dict[bytes, _Waiting | None] = {}
         self._all = 0
@@ -278,7 +286,7 @@ class ChangesView(DecodedView):
         yield from super().rest()
         for waiting in self._waiting.values():
             if waiting is not None and waiting.count:
-                yield self._flush(waiting)
+                yield from self._flush(waiting)
 
     def _made(self, topic: str, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
         if topic in self._others:
@@ -297,39 +305,47 @@ class ChangesView(DecodedView):
                 waiting.size += size
                 self._all += size
                 if waiting.count >= _ROWS or waiting.size >= _BYTES:
-                    yield self._flush(waiting)
+                    yield from self._flush(waiting)
                 elif self._all >= _ALL_BYTES:
-                    yield self._flush(max(filter(None, self._waiting.values()), key=lambda one: one.size))
+                    largest = max(filter(None, self._waiting.values()), key=lambda one: one.size)
+                    yield from self._flush(largest)
 
     def _of(self, prefix: bytes) -> _Waiting | None:
         """Return where the rows of a schema wait; None for those of another table."""
         if prefix not in self._waiting:
             schema = self._decoder.schema(split_wire_format(prefix)[0])
-            wanted = self._namespace in (None, schema["namespace"])
+            namespace = schema["namespace"]
+            wanted = self._namespace in (None, namespace) and self._selected.has_table(namespace)
             self._waiting[prefix] = _Waiting(schema) if wanted else None
         return self._waiting[prefix]
 
-    def _flush(self, waiting: _Waiting) -> pa.RecordBatch:
+    def _flush(self, waiting: _Waiting) -> Iterator[pa.RecordBatch]:
         self._all -= waiting.size
         rows = waiting.take()
+        passing = self._selected.passing(rows, _commit_time(rows.column("source")))
+        if passing is not None and passing.false_count:
+            rows = rows.filter(passing)
+        if len(rows):
+            columns = self._columns(rows, waiting.names)
+            yield _batch(columns, self._layout, len(rows), fail=self._table is None or self._fail)
+
+    def _columns(self, rows: pa.RecordBatch, names: Sequence[str]) -> dict[str, Callable[[], pa.Array]]:
         columns = _of_changes(rows)
+        before, after = rows.column("before"), rows.column("after")
+        missing = rows.column("before_missing"), rows.column("after_missing")
         if self._table is None:
             source = rows.column("source")
             columns["database"] = lambda: source.field("db")
             columns["table"] = lambda: source.field("table")
-            columns["before"] = lambda: json_rows(rows.column("before"), waiting.names)
-            columns["after"] = lambda: json_rows(rows.column("after"), waiting.names)
-            columns["_before_missing"] = lambda: rows.column("before_missing")
-            columns["_after_missing"] = lambda: rows.column("after_missing")
-            return _batch(columns, self._layout, len(rows))
+            columns["before"] = lambda: json_rows(before, names)
+            columns["after"] = lambda: json_rows(after, names)
+            columns["_before_missing"], columns["_after_missing"] = map(_thunk, missing)
+            return columns
         deleted = pc.equal(rows.column("op").dictionary_decode(), "d")
-        sides = zip(
-            waiting.names, rows.column("before").flatten(), rows.column("after").flatten(), strict=True
-        )
-        for name, before, after in sides:
-            columns[name] = _either(deleted, before, after)
-        columns["_missing"] = _either(deleted, rows.column("before_missing"), rows.column("after_missing"))
-        return _batch(columns, self._layout, len(rows), fail=self._fail)
+        for name, *sides in zip(names, before.flatten(), after.flatten(), strict=True):
+            columns[name] = _either(deleted, *sides)
+        columns["_missing"] = _either(deleted, *missing)
+        return columns
 
 
 def _thunk(column: pa.Array) -> Callable[[], pa.Array]:

@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("millrace.spark", "millrace.binlog", "millrace.avro", "millrace.kernel", "millrace.contract"),
         *("millrace.runtime", "millrace.text", "millrace.stage", "millrace.log_files", "millrace.ddl"),
         *("millrace.decoder", "millrace.rowmapper", "millrace.selection", "millrace.kafka"),
-        "millrace.binlog_command.row_kernel",
+        *("millrace.binlog_command.criteria", "millrace.binlog_command.row_kernel"),
     ),
     "spark_jobs": (
         *("spark_jobs", "millrace.spark", "millrace.binlog", "millrace.avro", "millrace.kernel"),

@@ -17,7 +17,6 @@ import pytest
 import zstandard
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.datasource import EqualTo, Filter, In, Not
 from pyspark.sql.types import StructType
 
 from millrace.binlog.columns import Column, ColumnType
@@ -188,27 +187,54 @@ def test_an_xa_transaction_of_a_topic_is_decided_in_another_span(
         assert sorted(ids(found)) == sorted(row["column_1"] for row in rows)
 
 
-def test_filters_leave_out_what_is_not_decoded() -> None:
-    """What they let pass is filtered again by Spark."""
-    path = log(LOGS[1])
-    filters: list[tuple[list[Filter], set[tuple[str, str]]]] = [
-        ([EqualTo(("table",), "items")], {("shop", "items")}),
-        ([EqualTo(("database",), "archive")], {("archive", "orders")}),
-        ([In(("table",), ("orders",)), EqualTo(("database",), "shop")], {("shop", "orders")}),
-        ([In(("_server_id",), (99,))], set()),
-        ([EqualTo(("table",), "it%ms")], EVERY),
-        ([EqualTo(("table",), "_tems")], set()),
-        ([Not(EqualTo(("table",), "items"))], EVERY),
-        ([EqualTo(("_position", "file"), "items")], EVERY),
+def read_with(path: Path, **options: str) -> list[dict[str, Any]]:
+    source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "300", **options})
+    reader = source.reader(source.schema())
+    return [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", LOGS[1:3])
+def test_changes_that_options_select(name: str) -> None:
+    path = log(name)
+    every = read_with(path)
+    times = sorted({row["_commit_ts"] for row in every})
+    gtids = [row["_gtid"] for row in every if row["_gtid"]]
+    middle = times[len(times) // 2]
+    cases: list[tuple[dict[str, str], Callable[[dict[str, Any]], bool]]] = [
+        ({"tables": "shop.items"}, lambda row: (row["database"], row["table"]) == ("shop", "items")),
+        ({"tables": "archive.*, it?ms"}, lambda row: row["database"] == "archive" or row["table"] == "items"),
+        ({"tables": "shop._tems"}, lambda _: False),
+        ({"tables": "ITEMS"}, lambda _: False),
+        ({"operations": "d"}, lambda row: row["_op"] == "d"),
+        (
+            {"operations": "c,u", "tables": "*.orders"},
+            lambda row: row["_op"] in "cu" and row["table"] == "orders",
+        ),
+        ({"serverIds": "99"}, lambda row: row["_server_id"] == 99),
+        ({"serverIds": "1,2,3"}, lambda row: row["_server_id"] in (1, 2, 3)),
+        ({"gtids": ",".join(gtids[:2])}, lambda row: row["_gtid"] in gtids[:2]),
+        ({"committedAfter": middle.isoformat()}, lambda row: row["_commit_ts"] > middle),
+        ({"committedBefore": middle.isoformat()}, lambda row: row["_commit_ts"] < middle),
     ]
-    for given, tables in filters:
-        source = MillraceDataSource({"path": str(path), "maxPartitionBytes": "300"})
-        reader = source.reader(StructType.fromJson(AFTER))
-        assert list(reader.pushFilters(given)) == given
-        found = [
-            row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()
-        ]
-        assert {(row["database"], row["table"]) for row in found} == tables
+    for options, passes in cases:
+        assert read_with(path, **options) == list(filter(passes, every)), options
+    assert {(row["database"], row["table"]) for row in every} == EVERY
+    assert {row["_op"] for row in every} > {"c", "d"}
+
+
+def test_filters_of_a_query_do_not_reach_the_next(spark: SparkSession) -> None:
+    """As Spark 4.1 keeps what a source has made of its filters."""
+    register(spark)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    changes = spark.read.format("millrace").load(str(log(LOGS[1])))
+    deleted, updated = changes.where("_op = 'd'"), changes.where("_op = 'u'")
+    counts = [
+        frame.count() for frame in (changes, deleted, changes, updated.union(deleted), updated, changes)
+    ]
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert counts[0] == counts[2] == counts[5]
+    assert counts[3] == counts[1] + counts[4]
+    assert 0 < counts[1] < counts[0]
 
 
 @pytest.fixture
