@@ -8,9 +8,12 @@ import copy
 import functools
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib.resources import files
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 import click
@@ -77,6 +80,7 @@ class _Jobs(SuggestingGroup):
         name = cmd_name.replace("-", "_")
         if name not in JOBS:
             return super().get_command(ctx, cmd_name)
+        _end_on_sigterm(ctx, name)
         try:
             module = importlib.import_module(f"spark_jobs.{name}")
         except ModuleNotFoundError as error:
@@ -85,6 +89,22 @@ class _Jobs(SuggestingGroup):
         command.callback = _prepared(command.callback)
         assert isinstance(command, click.Command)
         return command
+
+
+def _end_on_sigterm(context: click.Context, name: str) -> None:
+    """End with one line on SIGTERM while the job is imported, which then does so itself.
+
+    As process 1 of a container it would not end otherwise.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        sys.stderr.write(f"error: {name} was stopped by SIGTERM; the previous results remain\n")
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, end)
+        context.call_on_close(functools.partial(signal.signal, signal.SIGTERM, before))
 
 
 @click.group("job", cls=_Jobs)

@@ -76,6 +76,9 @@ _AT_THE_OTHER_END: Final = {("--from", "latest"): sys.maxsize, ("--to", "earlies
 _KEPT: Final = "kept"
 """Folder in that of a run for what is computed once and used several times."""
 
+_START_S: Final = 15
+"""How long SIGTERM waits for Spark to start."""
+
 _RECORDS_GONE: Final = re.compile(r"KAFKA_DATA_LOSS[^\n]*|[^\n]*Some data may have been lost[^\n]*")
 _INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )[^\n]*")
 _BROKER_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.BrokerError: )[^\n]*")
@@ -412,8 +415,9 @@ def job_command(
                 if appends and archive is not None:
                     own["archive"] = archive
                     _check_folder(archive, "--archive")
+                sigterm.starts = True
                 with spark_session(f"millrace {name}", master, settings.spark) as spark:
-                    sigterm.spark = spark
+                    sigterm.take(spark)
                     _check_shared(spark, folder)
                     if appends and archive is not None:
                         _check_shared(spark, archive, "--archive")
@@ -743,9 +747,12 @@ class _Interrupts(logging.Filter):
 class _Sigterm:
     """What SIGTERM does to a job: it stops Spark, so that what waits for Spark fails."""
 
-    def __init__(self) -> None:
-        self.spark: SparkSession | None = None
+    def __init__(self, name: str) -> None:
+        self.starts = False
+        """Whether Spark starts: Java writes a stack trace where its parent ends meanwhile."""
         self.came = False
+        self._name = name
+        self._spark: SparkSession | None = None
         self._stopping: threading.Thread | None = None
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
@@ -753,11 +760,32 @@ class _Sigterm:
         if self.came:
             os._exit(128 + number)
         self.came = True
-        if self.spark is None:
+        if self._spark is not None:
+            # The main thread may wait for an answer of the JVM, on the one connection that it has.
+            self._stopping = threading.Thread(target=_stop, args=(self._spark,), name="stop", daemon=True)
+            self._stopping.start()
+        elif self.starts:
+            waiting = threading.Timer(_START_S, self._end)
+            waiting.daemon = True
+            waiting.start()
+        else:
             raise SystemExit(128 + number)
-        # The main thread may wait for an answer of the JVM, on the one connection that it has.
-        self._stopping = threading.Thread(target=_stop, args=(self.spark,), name="stop", daemon=True)
-        self._stopping.start()
+
+    def take(self, spark: SparkSession) -> None:
+        """Take the session that has started."""
+        self._spark = spark
+        if self.came:
+            raise SystemExit(128 + signal.SIGTERM)
+
+    def _end(self) -> None:
+        """End the job although Spark has not started: its master may not answer."""
+        if self._spark is None:
+            self.say()
+            os._exit(128 + signal.SIGTERM)
+
+    def say(self) -> None:
+        """Say that the signal came."""
+        _say(f"{self._name} was stopped by SIGTERM; the previous results remain")
 
     def finish(self) -> None:
         """Wait until Spark has removed what it had begun to write."""
@@ -768,6 +796,7 @@ class _Sigterm:
 def _stop(spark: SparkSession) -> None:
     """Stop Spark, and streams before it: one that ends later prints a traceback of Java."""
     with suppress(Exception):  # it takes longer than it may, or has ended already
+        spark.sparkContext.setLogLevel("OFF")  # of what is cut off
         for query in spark.streams.active:
             spark.sparkContext.cancelAllJobs()
             query.stop()
@@ -777,7 +806,7 @@ def _stop(spark: SparkSession) -> None:
 @contextmanager
 def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
     """Let SIGTERM end the job in order and with one line."""
-    sigterm = _Sigterm()
+    sigterm = _Sigterm(name)
     before = signal.signal(signal.SIGTERM, sigterm.handle)
     try:
         yield sigterm
@@ -785,7 +814,7 @@ def _sigterm_in_order(name: str) -> Iterator[_Sigterm]:
         if not sigterm.came:
             raise
         sigterm.finish()
-        _say(f"{name} was stopped by SIGTERM; the previous results remain")
+        sigterm.say()
         raise SystemExit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)

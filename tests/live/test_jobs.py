@@ -27,6 +27,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, TopicsSettings
 from tests.live.job_world import JobWorld
 from tests.live.reader_world import log_end
+from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_report import check_self_contained
@@ -278,7 +279,8 @@ def test_no_registry(world: JobWorld, mysql: MySQL) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_sigterm_ends_a_job_as_process_1_too(world: JobWorld, mysql: MySQL) -> None:
+@pytest.mark.parametrize("moment", ["import", "work"])
+def test_sigterm_ends_a_job_as_process_1_too(world: JobWorld, mysql: MySQL, moment: str) -> None:
     """The kernel drops a SIGTERM for which process 1 of a container has no handler, as if it were ignored."""
     world.capture(mysql, start="latest")
     with subprocess.Popen(
@@ -291,10 +293,14 @@ def test_sigterm_ends_a_job_as_process_1_too(world: JobWorld, mysql: MySQL) -> N
     ) as process:
         assert process.stderr is not None
         try:
-            assert process.stderr.readline().startswith("analytics: reading ")  # Spark is up
+            if moment == "work":
+                assert process.stderr.readline().startswith("analytics: reading ")  # Spark is up
+            else:
+                maps = Path(f"/proc/{process.pid}/maps")
+                wait_for(lambda: "libarrow" in maps.read_text(), None, moment)
             process.terminate()
-            *_, last = process.stderr.read().splitlines()
-            assert last == "error: analytics was stopped by SIGTERM; the previous results remain"
+            said = [line for line in process.stderr.read().splitlines() if not line.startswith("analytics: ")]
+            assert said == ["error: analytics was stopped by SIGTERM; the previous results remain"]
             assert process.wait() == 128 + signal.SIGTERM
         finally:
             process.kill()
