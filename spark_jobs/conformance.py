@@ -33,7 +33,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.text import shortened
 from spark_jobs.common.archive import read_archive
 from spark_jobs.common.charts import count, many
-from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.events import KnownSchemas, arrow_schema
 from spark_jobs.common.faults import DEAD_LETTERS, FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Job, job_command, persisted, topic_versions
@@ -219,14 +219,12 @@ def _record_reader(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         layout, readers = arrow_schema(_RECORD_SCHEMA), dict[int, AvroColumns]()
-        keys = None if of_keys is None else records_by(of_keys)
+        known, keys = KnownSchemas(schemas), None if of_keys is None else records_by(of_keys)
 
         def fields_of(values: list[bytes]) -> list[Any]:
             number, _ = split_wire_format(values[0])
             if number not in readers:
-                if number not in schemas:
-                    raise ValueError(f"schema {number} is not one of its topic's in the registry")
-                readers[number] = AvroColumns(schemas[number])
+                readers[number] = AvroColumns(known.schema(number))
             return list(readers[number].read(values).to_pylist())
 
         def line(*record: Any) -> Line | None:

@@ -74,19 +74,19 @@ class RecordError(ValueError):
     """A record of the events topic is none of the decoder's."""
 
 
-class _KnownSchemas:
-    """Replaces the registry in an executor."""
+class KnownSchemas:
+    """Replaces the registry in an executor: the schemas of a topic, by id."""
 
-    def __init__(self, topic: str, schemas: Mapping[int, dict[str, Any]]) -> None:
-        self._topic = topic
+    def __init__(self, schemas: Mapping[int, Any], topic: str = "its topic") -> None:
         self._schemas = schemas
+        self._topic = topic
 
-    def schema(self, schema_id: int) -> dict[str, Any]:
+    def schema(self, schema_id: int) -> Any:
         """Return the schema with this id."""
         if schema_id not in self._schemas:
             raise RecordError(
                 f"the registry does not have schema {schema_id} under {self._topic}; check that "
-                "MILLRACE_REGISTRY_URL is the registry that the decoder uses"
+                "MILLRACE_REGISTRY_URL is the registry that the services use"
             )
         return self._schemas[schema_id]
 
@@ -127,7 +127,7 @@ _OF_RECORDS: Final = ("partition", "offset", "key", "value", "fault")
 
 def event_deserializer(topic: str, schemas: Mapping[int, dict[str, Any]]) -> EventDeserializer:
     """Return a reader of the records of an events topic for executors, which have no registry."""
-    return EventDeserializer(cast("SchemaStore", _KnownSchemas(topic, schemas)))
+    return EventDeserializer(cast("SchemaStore", KnownSchemas(schemas, topic)))
 
 
 def read_record(

@@ -42,7 +42,7 @@ from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.missing import DeadLettersByTable
 from millrace.verify.snapshot import reader_place
 from millrace.verify.tables import Records, added_value
-from spark_jobs.common.events import arrow_schema
+from spark_jobs.common.events import KnownSchemas, arrow_schema
 from spark_jobs.common.faults import FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
 from spark_jobs.common.job import Input, Job, TableJobSettings, moment, read_each, schemas_of, topic_versions
 from spark_jobs.common.kafka import parse_bound, resolve_slice, scan
@@ -139,21 +139,9 @@ def plain_value(value: Any) -> str:
     return f"0x{value.hex().upper()}" if isinstance(value, bytes) else str(value)
 
 
-class _Schemas:
-    """Stands where the registry is, in executors: the schemas of some topics, by id."""
-
-    def __init__(self, schemas: Mapping[int, Any]) -> None:
-        self._schemas = schemas
-
-    def schema(self, schema_id: int) -> Any:
-        if schema_id not in self._schemas:
-            raise ValueError(f"schema {schema_id} is not one of its topic's in the registry")
-        return self._schemas[schema_id]
-
-
 def records_by(schemas: Mapping[int, Any]) -> Records:
     """Make what reads records by schemas that are at hand."""
-    return Records(cast("SchemaStore", _Schemas(schemas)))
+    return Records(cast("SchemaStore", KnownSchemas(schemas)))
 
 
 # -- the log ------------------------------------------------------------------------------------------
