@@ -17,8 +17,7 @@ from millrace.avro.records import RecordSerializer
 from millrace.avro.service_state import DecoderState, RowMapperState, TableTopic
 from millrace.avro.snapshots import SnapshotMerged
 from millrace.binlog.columns.metadata import columns_of
-from millrace.binlog.errors import BinlogError
-from millrace.binlog.event_codec import decode_batch
+from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events import RowsEvent, TableMapEvent
 from millrace.binlog.file import MAGIC, iter_events
 from millrace.binlog.row_images import RowImages
@@ -90,14 +89,12 @@ def _timed(events: list[bytes], read: ReadRows | None) -> tuple[float, int]:
     readers: dict[tuple[TableMapEvent, bytes, bytes], RowImages] = {}
     rows = 0
     started = time.thread_time()
-    for first in range(0, len(events), _BATCH):
-        for decoded in decode_batch(events[first : first + _BATCH], state):
-            if isinstance(decoded, BinlogError):
-                raise decoded
-            if read is not None and isinstance(decoded.event, RowsEvent):
-                assert decoded.table_map is not None
-                images = _images(readers, decoded.event, decoded.table_map)
-                rows += len(read(images, decoded.event.rows))
+    for data in events:
+        decoded = decode_event(data, state)
+        if read is not None and isinstance(decoded.event, RowsEvent):
+            assert decoded.table_map is not None
+            images = _images(readers, decoded.event, decoded.table_map)
+            rows += len(read(images, decoded.event.rows))
     return time.thread_time() - started, rows
 
 

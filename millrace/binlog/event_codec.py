@@ -10,7 +10,6 @@ event that is decoded and encoded again has the same bytes.
 
 import struct
 import zlib
-from collections.abc import Iterable
 
 from millrace.binlog.checksum import (
     CHECKSUM_LENGTH,
@@ -41,7 +40,6 @@ from millrace.binlog.values import value
 __all__ = [
     "Beginning",
     "BinlogEvent",
-    "decode_batch",
     "decode_beginning",
     "decode_event",
     "encode_event",
@@ -256,20 +254,6 @@ def _decode_start(data: bytes, state: StreamState) -> BinlogEvent:
         )
     state.observe(event)
     return BinlogEvent(header, event)
-
-
-def decode_batch(
-    batch: Iterable[bytes], state: StreamState, *, verify: bool = True
-) -> list[BinlogEvent | BinlogError]:
-    """Decode events one after the other; one that cannot be decoded leaves its error in its place."""
-    results: list[BinlogEvent | BinlogError] = []
-    append = results.append
-    for data in batch:
-        try:
-            append(decode_event(data, state, verify=verify))
-        except BinlogError as error:
-            append(error)
-    return results
 
 
 def encode_event(decoded: BinlogEvent, state: StreamState) -> bytes:

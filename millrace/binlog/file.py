@@ -7,7 +7,6 @@ be encrypted is said in :mod:`millrace.binlog.encryption`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from millrace.binlog.checksum import CHECKSUM_LENGTH, compute_checksum
@@ -34,13 +33,11 @@ from millrace.binlog.types import EventType, HeaderFlag
 __all__ = [
     "MAGIC",
     "MAX_EVENT_SIZE",
-    "EventSlice",
     "check_magic",
     "decode_file",
     "is_in_use",
     "iter_batches",
     "iter_events",
-    "iter_slices",
 ]
 
 MAX_EVENT_SIZE = 1 << 30
@@ -289,54 +286,6 @@ def _ignorable(data: bytes) -> bytes:
         return marked
     bare = marked[:-CHECKSUM_LENGTH]
     return bare + compute_checksum(bare)
-
-
-@dataclass(frozen=True, slots=True)
-class EventSlice:
-    """A run of bytes of one event: ``data`` stands at ``offset`` in the event of ``event_size`` bytes."""
-
-    position: int
-    event_size: int
-    offset: int
-    data: bytes
-
-    @property
-    def is_last(self) -> bool:
-        """True on the piece with which the event ends."""
-        return self.offset + len(self.data) == self.event_size
-
-
-def iter_slices(
-    stream: BinaryIO, piece_size: int, log_file: str | None = None, *, position: int = 0
-) -> Iterator[EventSlice]:
-    """Read a log as :func:`iter_events` does, but events in pieces of at most ``piece_size`` bytes.
-
-    Memory is bounded by the size of a piece, whatever the size of the events. ``piece_size`` must hold a
-    header.
-    """
-    if piece_size < V1_HEADER_LENGTH:
-        raise ValueError(f"a piece of {piece_size} bytes does not hold an event header")
-    if position == 0:
-        check_magic(stream.read(len(MAGIC)), log_file)
-        position = len(MAGIC)
-    while header := stream.read(V1_HEADER_LENGTH):
-        if len(header) < V1_HEADER_LENGTH:
-            raise _cut_short(0, len(header), log_file, position)
-        size = _size_of(header)
-        if size < V1_HEADER_LENGTH:
-            raise _too_small(size).at(log_file, position)
-        offset, data = 0, header
-        while True:
-            wanted = min(piece_size, size - offset) - len(data)
-            more = stream.read(wanted) if wanted else b""
-            if len(more) < wanted:
-                raise _cut_short(size, offset + len(data) + len(more), log_file, position)
-            data += more
-            yield EventSlice(position, size, offset, data)
-            offset, data = offset + len(data), b""
-            if offset == size:
-                break
-        position += size
 
 
 def decode_file(

@@ -29,21 +29,18 @@ from millrace.binlog.errors import (
     UnrepresentableError,
     UnsupportedError,
 )
-from millrace.binlog.event_codec import BinlogEvent, decode_batch, decode_event, encode_event, seal
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event, seal
 from millrace.binlog.events import *  # noqa: F403 - the names in its __all__
 from millrace.binlog.file import (
     MAGIC,
-    EventSlice,
     check_magic,
     decode_file,
     is_in_use,
     iter_events,
-    iter_slices,
 )
 from millrace.binlog.fragments import PartialRowsAssembler, rows_event_of
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid, MariadbGtidPosition
 from millrace.binlog.header import EventHeader
-from millrace.binlog.load_data import LoadData, LoadDataAssembler
 from millrace.binlog.row_images import AvroRows, Payloads, Row, RowImages, Values
 from millrace.binlog.state import LogFormat, StreamState
 from millrace.binlog.statement import Statement, StatementKind, TableName, classify
@@ -76,7 +73,6 @@ __all__ = [
     "ColumnType",
     "EncodeError",
     "EventHeader",
-    "EventSlice",
     "EventType",
     "GtidSet",
     "HeaderFlag",
@@ -85,8 +81,6 @@ __all__ = [
     "JsonDiffOperation",
     "JsonDiffs",
     "JsonValue",
-    "LoadData",
-    "LoadDataAssembler",
     "LogFormat",
     "LogKeys",
     "MalformedError",
@@ -121,14 +115,12 @@ __all__ = [
     "classify",
     "codec_of",
     "columns_of",
-    "decode_batch",
     "decode_event",
     "decode_file",
     "decode_json",
     "encode_event",
     "is_in_use",
     "iter_events",
-    "iter_slices",
     "json_text",
     "read_changes",
     "resolve_columns",

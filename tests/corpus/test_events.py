@@ -13,8 +13,7 @@ import pytest
 from millrace.binlog.errors import BinlogError, ChecksumError, TruncatedError
 from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event
 from millrace.binlog.events import TransactionPayloadEvent, UnknownEvent
-from millrace.binlog.file import iter_events, iter_slices
-from millrace.binlog.load_data import LoadDataAssembler
+from millrace.binlog.file import iter_events
 from millrace.binlog.state import StreamState
 from tests.corpus.conftest import CorpusFile
 
@@ -200,28 +199,6 @@ def test_next_position_has_the_meaning_of_the_version(
     assert counted["v3"] > 5
 
 
-def test_load_data_is_put_together(
-    corpus: list[CorpusFile], sample_logs: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    loads = size = 0
-    logs = [(file.path, file.name) for file in corpus] + [(path, path.name) for path in sample_logs]
-    for path, name in logs:
-        state, assembler = StreamState(), LoadDataAssembler()
-        with path.open("rb") as stream:
-            try:
-                for _, data in iter_events(stream):
-                    load = assembler.feed(decode_event(data, state, verify=False).event)
-                    if load is not None:
-                        loads += 1
-                        size += len(load.content or b"")
-            except BinlogError:
-                assert name in ENDS_IN_MID_EVENT | BROKEN_EVENT
-        assert not assembler.open_files, name
-    with capsys.disabled():
-        print(f"\n{loads} LOAD DATA statements put together with their files, {size} bytes")
-    assert loads > 40
-
-
 def texts(path: Path) -> Iterator[str]:
     with lzma.open(path, "rt", encoding="utf-8", errors="replace") as text:
         yield from text
@@ -261,16 +238,3 @@ def test_positions_and_server_ids_are_those_of_mysqlbinlog(
     with capsys.disabled():
         print(f"\npositions and server ids equal mysqlbinlog's text in {files} files, {events} events")
     assert files > 150
-
-
-def test_pieces_join_to_the_file(corpus: list[CorpusFile]) -> None:
-    for file in corpus[:20]:
-        raw = file.path.read_bytes()
-        with file.path.open("rb") as stream:
-            pieces = list(iter_slices(stream, 50, file.name))
-        assert b"\xfebin" + b"".join(piece.data for piece in pieces) == raw
-        assert max(len(piece.data) for piece in pieces) <= 50
-        with file.path.open("rb") as stream:
-            starts = [position for position, _ in iter_events(stream)]
-        assert [piece.position for piece in pieces if piece.offset == 0] == starts
-        assert [piece.position for piece in pieces if piece.is_last] == starts

@@ -1,9 +1,9 @@
-"""LOAD DATA that real servers log: the file is put together from its blocks."""
+"""LOAD DATA that real servers log: its blocks are the file."""
 
-from collections import Counter
 from pathlib import Path
 
-from millrace.binlog import ExecuteLoadQueryEvent, LoadData, LoadDataAssembler, decode_file
+from millrace.binlog import ExecuteLoadQueryEvent, decode_file
+from millrace.binlog.events import AppendBlockEvent, BeginLoadQueryEvent
 from millrace.local import MariaDB, MySQL
 
 
@@ -22,18 +22,12 @@ def test_load_data_of_a_server(database: MySQL | MariaDB, tmp_path: Path) -> Non
         assert cursor.fetchone() == (len(lines),)
         cursor.execute("FLUSH BINARY LOGS")
     log = database.binlog_files[-2]
-    types: Counter[int] = Counter()
-    loads: list[LoadData] = []
-    assembler = LoadDataAssembler()
     with log.open("rb") as stream:
-        for _, decoded in decode_file(stream, log.name):
-            types[decoded.header.type_code] += 1
-            load = assembler.feed(decoded.event)
-            if load is not None:
-                loads.append(load)
-    assert (types[17], types[18]) == (1, 1)
-    assert types[9] > 1
-    assert [load.content for load in loads] == [content]
-    assert isinstance(loads[0].statement, ExecuteLoadQueryEvent)
-    assert loads[0].statement.query.startswith(b"LOAD DATA")
-    assert assembler.open_files == ()
+        events = [decoded.event for _, decoded in decode_file(stream, log.name)]
+    blocks = [event for event in events if isinstance(event, AppendBlockEvent | BeginLoadQueryEvent)]
+    assert isinstance(blocks[0], BeginLoadQueryEvent)
+    assert len(blocks) > 2
+    assert b"".join(block.block_data for block in blocks) == content
+    (statement,) = [event for event in events if isinstance(event, ExecuteLoadQueryEvent)]
+    assert statement.query.startswith(b"LOAD DATA")
+    assert {statement.file_id} == {block.file_id for block in blocks}

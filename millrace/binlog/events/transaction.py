@@ -5,7 +5,6 @@ XID_EVENT (16), XA_PREPARE_LOG_EVENT (38), TRANSACTION_PAYLOAD_EVENT (40). Forma
 """
 
 import io
-import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, ClassVar, Protocol, Self, cast
@@ -31,7 +30,6 @@ __all__ = [
     "TransactionPayloadEvent",
     "XaPrepareLogEvent",
     "XidEvent",
-    "payload_events",
 ]
 
 
@@ -148,23 +146,6 @@ def _held(events: Iterable["bytes | LargeInnerEvent"], max_size: int) -> Iterato
         if isinstance(inner, LargeInnerEvent) or size > max_size:
             raise TooLargeError(f"an event of {size} bytes in a payload; up to {max_size} are read")
         yield inner
-
-
-def payload_events(pieces: Iterable[bytes], max_size: int = MAX_UNPACKED) -> Iterator[bytes]:
-    """Unpack the events inside a TRANSACTION_PAYLOAD that is itself too large to be held.
-
-    ``pieces`` are those of the whole event, one after the other, header and checksum included, as
-    :func:`millrace.binlog.file.iter_slices` gives them; the first must hold the event's head, which takes
-    less than 100 bytes. Else as :meth:`TransactionPayloadEvent.events`.
-    """
-    source = iter(pieces)
-    first = next(source, b"")
-    head = _read_head(first, HEADER_LENGTH, len(first))
-    rest = _Joined(itertools.chain((first[head.end :],), source), head.payload_size)
-    unpacked = _unpacked(rest, head.compression_type)
-    yield from _held(inner_events(unpacked, head.uncompressed_size, max_size), max_size)
-    if rest.left:
-        raise TruncatedError(f"a payload of {head.payload_size} bytes ends {rest.left} bytes before that")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from millrace.binlog.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from millrace.binlog.event_codec import BinlogEvent, decode_batch, decode_event, encode_event, seal
+from millrace.binlog.event_codec import BinlogEvent, decode_event, encode_event, seal
 from millrace.binlog.events import (
     EVENTS,
     AutoIncrement,
@@ -371,13 +371,6 @@ def test_state_is_saved_and_restored() -> None:
     assert restored.format is not None
     assert restored.format.checksum == 1
     assert StreamState.restore(StreamState().save()).format is None
-
-
-def test_batch_leaves_errors_in_place() -> None:
-    good = make_event(16, (9).to_bytes(8, "little"))
-    bad = make_event(16, b"")
-    results = decode_batch([good, bad, good], state_of(MYSQL_97))
-    assert [type(result) for result in results] == [BinlogEvent, TruncatedError, BinlogEvent]
 
 
 def test_compressed_rows_unpack() -> None:

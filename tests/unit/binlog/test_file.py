@@ -22,7 +22,7 @@ from millrace.binlog.events import (
     StartEventV3,
     XidEvent,
 )
-from millrace.binlog.file import MAGIC, check_magic, decode_file, is_in_use, iter_events, iter_slices
+from millrace.binlog.file import MAGIC, check_magic, decode_file, is_in_use, iter_events
 from millrace.binlog.header import EventHeader
 from millrace.binlog.state import LogFormat, StreamState
 from tests.unit.binlog.cases import CASES, MYSQL_97, make_event, state_of
@@ -61,18 +61,14 @@ def test_end_in_mid_event(cut: int) -> None:
     with pytest.raises(TruncatedError, match=f"ends in the middle of .*, {cut} bytes are there") as caught:
         next(events)
     assert (caught.value.log_file, caught.value.position) == ("mysql-bin.000001", 4 + len(FIRST))
-    pieces = iter_slices(io.BytesIO(end), 1 << 20, "mysql-bin.000001")
-    next(pieces)
-    with pytest.raises(TruncatedError, match="ends in the middle of"):
-        next(pieces)
 
 
 def test_impossible_length() -> None:
     data = MAGIC + FIRST + XID[:9] + b"\x05\0\0\0" + XID[13:]
-    for events in (iter_events(io.BytesIO(data)), iter_slices(io.BytesIO(data), 1 << 20)):
+    events = iter_events(io.BytesIO(data))
+    next(events)
+    with pytest.raises(InvalidValueError, match="5 bytes, less than its header"):
         next(events)
-        with pytest.raises(InvalidValueError, match="5 bytes, less than its header"):
-            next(events)
 
 
 @pytest.mark.parametrize(
@@ -87,23 +83,8 @@ def test_impossible_length() -> None:
 def test_foreign_files(head: bytes, error: type[BinlogError], words: str) -> None:
     with pytest.raises(error, match=words):
         check_magic(head, "x")
-    for events in (iter_events(io.BytesIO(head), "x"), iter_slices(io.BytesIO(head), 100, "x")):
-        with pytest.raises(error, match=f"^x at 0: .*{words}"):
-            next(events)
-
-
-@pytest.mark.parametrize("size", [13, 19, 1000, 1 << 24])
-def test_pieces(size: int) -> None:
-    log = MAGIC + FIRST + XID + make_event(29, b"\xff" + b"x" * 3000) + XID
-    pieces = list(iter_slices(io.BytesIO(log), size))
-    assert MAGIC + b"".join(piece.data for piece in pieces) == log
-    assert all(len(piece.data) <= size for piece in pieces)
-    assert sum(piece.is_last for piece in pieces) == 4
-
-
-def test_a_piece_must_hold_a_header() -> None:
-    with pytest.raises(ValueError, match="does not hold an event header"):
-        next(iter_slices(io.BytesIO(LOG), 12))
+    with pytest.raises(error, match=f"^x at 0: .*{words}"):
+        next(iter_events(io.BytesIO(head), "x"))
 
 
 def test_in_use() -> None:
@@ -236,9 +217,9 @@ class Vast(io.BytesIO):
 
 
 def test_file_over_4_gib() -> None:
-    size, count = 1 << 28, 16
+    size, count = 1 << 25, 128
     log = Vast(count, size, XID + XID)
-    starts = [piece.position for piece in iter_slices(log, 1 << 24) if piece.offset == 0]
+    starts = [position for position, _ in iter_events(log)]
     end = len(MAGIC + FIRST) + count * size
     assert starts[-2:] == [end, end + len(XID)]
     assert end > 1 << 32
@@ -248,12 +229,11 @@ def test_sizes_that_promise_more_than_is_there(tmp_path: Path) -> None:
     """What an event says of its size is never taken at its word: it may say 4 GiB."""
     path = tmp_path / "log"
     path.write_bytes(MAGIC + FIRST + XID[:9] + b"\xff\xff\xff\xff" + XID[13:])
-    for read in (iter_events, lambda stream: iter_slices(stream, 1 << 20)):
-        tracemalloc.start()
-        try:
-            with path.open("rb") as stream, pytest.raises(TruncatedError, match="event of 4294967295 bytes"):
-                list(read(stream))
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 8 << 20
+    tracemalloc.start()
+    try:
+        with path.open("rb") as stream, pytest.raises(TruncatedError, match="event of 4294967295 bytes"):
+            list(iter_events(stream))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20

@@ -4,18 +4,15 @@ import io
 import os
 import subprocess
 import sys
-import tracemalloc
-from collections.abc import Iterable, Iterator
 
 import pytest
 import zstandard
 
 from millrace.binlog.errors import BinlogError, InvalidValueError, TruncatedError, UnsupportedError
 from millrace.binlog.event_codec import decode_event
-from millrace.binlog.events import TransactionPayloadEvent, payload_events
+from millrace.binlog.events import TransactionPayloadEvent
 from millrace.binlog.events.transaction import inner_events
-from millrace.binlog.fields import pack_lenenc
-from millrace.binlog.file import MAGIC, iter_events, iter_slices
+from millrace.binlog.file import MAGIC, iter_events
 from tests.shared import PROJECT
 from tests.unit.binlog.cases import CASES, MYSQL_97, make_event, state_of
 
@@ -31,28 +28,17 @@ def log_with(event: TransactionPayloadEvent) -> bytes:
     return MAGIC + make_event(40, event.encode_fields(0)) + make_event(16, bytes(8))
 
 
-def payload_pieces(log: bytes, size: int) -> Iterator[bytes]:
-    """The pieces of the log's first event."""
-    for piece in iter_slices(io.BytesIO(log), size):
-        yield piece.data
-        if piece.is_last:
-            return
-
-
 def test_real_payload_gives_its_events() -> None:
     case = next(case for case in CASES if isinstance(case.event, TransactionPayloadEvent))
     assert isinstance(case.event, TransactionPayloadEvent)
     state = state_of(case.server).for_payload()
     types = [decode_event(data, state).header.type_code for data in case.event.events()]
     assert (types[0], types[-1]) == (2, 16)
-    assert list(payload_events(iter([case.data]))) == list(case.event.events())
 
 
 @pytest.mark.parametrize("compression", EVENTS)
-@pytest.mark.parametrize("size", [64, 1000, 1 << 20])
-def test_in_pieces(compression: int, size: int) -> None:
+def test_events_of_a_payload(compression: int) -> None:
     assert list(EVENTS[compression].events()) == INNER
-    assert list(payload_events(payload_pieces(log_with(EVENTS[compression]), size))) == INNER
 
 
 @pytest.mark.parametrize(
@@ -69,24 +55,6 @@ def test_in_pieces(compression: int, size: int) -> None:
 def test_damaged(event: TransactionPayloadEvent, error: type[BinlogError], words: str) -> None:
     with pytest.raises(error, match=words):
         list(event.events())
-    if event.uncompressed_size is not None:
-        with pytest.raises(error, match=words):
-            list(payload_events(payload_pieces(log_with(event), 64)))
-
-
-def test_pieces_that_end_early() -> None:
-    event = make_event(40, EVENTS[255].encode_fields(0))
-    last = len(event) - 4 - len(INNER[-1])
-    with pytest.raises(TruncatedError, match=f"unpacks to .* of {len(PLAIN)} bytes"):
-        list(payload_events([event[:last]]))
-    unsized = b"\1\1\x05\2\3\xfc\xff\0\0abc"
-    with pytest.raises(TruncatedError, match="ends with 3 bytes of an event"):
-        list(payload_events([bytes(19) + unsized]))
-    nothing = b"\1\1\x05\2\3\xfc\xff\0\0"
-    with pytest.raises(TruncatedError, match="of 5 bytes ends 5 bytes before that"):
-        list(payload_events([bytes(19) + nothing]))
-    with pytest.raises(TruncatedError):
-        list(payload_events([]))
 
 
 def test_head_that_lacks_a_field() -> None:
@@ -94,28 +62,6 @@ def test_head_that_lacks_a_field() -> None:
         decode_event(make_event(40, b"\2\1\0\0abc"), state_of(MYSQL_97))
     with pytest.raises(InvalidValueError, match="gives its size as 3, 4 bytes follow it"):
         decode_event(make_event(40, b"\1\1\3\2\1\0\0abcd"), state_of(MYSQL_97))
-
-
-def large(event_size: int, count: int) -> tuple[int, Iterable[bytes]]:
-    """An event that holds so many events without compression: its payload's size, and it in pieces."""
-    inner = make_event(29, bytes(event_size - 19), checksum=False)
-    size = event_size * count
-    length = pack_lenenc(size)
-    head = b"\1" + pack_lenenc(len(length)) + length + b"\2\3\xfc\xff\0" + b"\0"
-    return size, [bytes(19) + head, *[inner] * count, b"sum!"]
-
-
-def test_memory_is_bounded_without_compression() -> None:
-    """256 MB in pieces of 1 MB; the pieces are one object here, so what is measured is what is held."""
-    size, pieces = large(1 << 20, 256)
-    tracemalloc.start()
-    try:
-        total = sum(len(data) for data in payload_events(pieces))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert total == size == 256 << 20
-    assert peak < 8 << 20
 
 
 _UNPACK_1_GB = """

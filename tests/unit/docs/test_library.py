@@ -28,7 +28,7 @@ def blocks_of(page: str) -> list[str]:
 def test_the_code_on_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     blocks = blocks_of("docs/library.md")
-    assert len(blocks) == 9
+    assert len(blocks) == 8
     printed = []
     for block in blocks:
         exec(compile(block, "docs/library.md", "exec"), namespace)
