@@ -60,6 +60,7 @@ from spark_jobs.loops.presence import (
     claims,
     executed_before,
     find_streams,
+    in_transit,
     order_of,
     pairs,
     presence,
@@ -152,7 +153,8 @@ def investigate(
             selectable = selectable.unionByName(_turns_selectable(handed))
         evidence = _evidence(spark, incidents, selectable, signed, logs)
         told = _told(spark, incidents, absent)
-        unsure = uncompared(spark, present, streams, common, facts.topology.reached, told)
+        lacking = uncompared(spark, present, streams, common, facts.topology.reached, told)
+        unsure = in_transit(lacking, signed, streams)
     shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
     keys: dict[int, list[str]] = {}
     for row in shown:

@@ -31,7 +31,7 @@ transactions in parallel log them in another order. If so, the bounds are narrow
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +46,8 @@ SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored"
 EMPTIED, FILTERED = "emptied", "left out"
 BEFORE, AFTER, BETWEEN, ONE_LOG = "before", "after", "between", "one log"
 """Why something was not compared."""
+TRANSIT = "in transit"
+"""The same, of what a member that is as far as the others will still receive."""
 _ORDER: Final = (BETWEEN, AFTER, BEFORE)
 
 HEADS: Final = tuple(
@@ -67,6 +69,10 @@ _GTID: Final = "gtid"
 _DDL: Final = "ddl"
 _EMPTY: Final = "empty"
 _SECOND: Final = 1
+_SLACK_S: Final = 2
+_LAG_S: Final = 60
+_READ_S: Final = 300
+"""So long the logs of a topology may be read one after another."""
 
 
 class Period(NamedTuple):
@@ -169,6 +175,7 @@ def find_streams(heads: DataFrame, occurrences: DataFrame, sources: Sequence[str
         sf.slice(sf.sort_array(sf.collect_set(log)), 1, _LOGS).alias("logs"),
         sf.min(sf.when(described & ~sf.col("earlier"), sf.col("offset"))).alias("begins_at"),
         sf.min(sf.when(described, dated)).alias("first_time"),
+        sf.max(sf.when(described & ~sf.col("earlier"), dated)).alias("last_time"),
     )
     before = sf.lag("server_id").over(Window.partitionBy(*stream).orderBy("offset"))
     changes = heads.withColumns({"before": before, "since": dated}).where(
@@ -211,6 +218,7 @@ def _stream(  # noqa: PLR0917 - what is known of it, from four places
     first_time = None if described is None or cut else described.first_time
     if first_time is None and counted is not None:
         first_time = counted.first_time
+    ends = [row.last_time for row in (described, counted) if row is not None and row.last_time is not None]
     before = listed if counted is None or listed is None or listed.listed_at < counted.first_offset else None
     ids = dict.fromkeys(one.server_id for one in reversed(periods))
     return Stream(
@@ -222,7 +230,7 @@ def _stream(  # noqa: PLR0917 - what is known of it, from four places
         gtids=None if before is None else before.gtids,
         logs=frozenset(() if described is None else described.logs),
         first_time=first_time,
-        last_time=None if counted is None else counted.last_time,
+        last_time=max(ends, default=None),
         transactions=0 if counted is None else counted.transactions,
         cut=cut,
     )
@@ -540,7 +548,8 @@ class Uncompared:
     """Transactions that a member lacks, of which nothing tells whether they are missing there.
 
     ``why`` is one of BEFORE, AFTER, BETWEEN, as they lie in the logs of ``references`` relative to what the
-    member has of these; or ONE_LOG: only the member has them. Times are seconds since 1970.
+    member has of these; TRANSIT, those AFTER that are still on their way (:func:`in_transit`); or ONE_LOG:
+    only the member has them. Times are seconds since 1970.
     """
 
     member: str
@@ -626,6 +635,44 @@ def uncompared(  # noqa: PLR0917 - what is known of the logs
         Uncompared(sources[r.gone], (*_ORDER, ONE_LOG)[r.why], r.transactions, r.references, r.since, r.until)
         for r in summed.orderBy("gone", "why").collect()
     ]
+
+
+def in_transit(found: Sequence[Uncompared], signed: DataFrame, streams: Sequence[Stream]) -> list[Uncompared]:
+    """Mark what members lack because it was still on its way when their logs were read.
+
+    A member's bound is the newest transaction of an origin that its log has. What lies below is missing, not
+    in transit. What lies above is in transit if three things hold:
+
+    - the member's log does not go on without it for longer than the member usually lags: else it has stopped;
+    - it follows the end of the member's log closely: else the log was read only to an earlier position, or it
+      is a single transaction in a topology that is at rest;
+    - it is less than was compared.
+    """
+    if not any(one.why == AFTER for one in found):
+        return list(found)
+    lags = {row.stream: row.lag for row in _lags(signed, streams).collect()}
+    return [replace(one, why=TRANSIT) if _is_moving(one, lags, streams) else one for one in found]
+
+
+def _is_moving(one: Uncompared, lags: Mapping[int, int], streams: Sequence[Stream]) -> bool:
+    of_member = [stream for stream in streams if stream.source == one.member]
+    end = of_member[-1].last_time
+    if one.why != AFTER or end is None or one.since is None or one.until is None:
+        return False
+    usual = min(2 * lags.get(of_member[-1].number, 0) + _SLACK_S, _LAG_S)
+    near = end - usual <= one.since <= end + _SLACK_S and one.until <= end + _READ_S
+    return near and one.transactions < sum(stream.transactions for stream in of_member)
+
+
+def _lags(signed: DataFrame, streams: Sequence[Stream]) -> DataFrame:
+    """Return by how many seconds a stream's log is usually ahead of what it receives."""
+    before = Window.partitionBy("stream").orderBy("first_offset").rowsBetween(Window.unboundedPreceding, -1)
+    own = sf.lit(False)
+    for one in streams:
+        own |= (sf.col("stream") == one.number) & sf.col("server_id").isin(*one.own)
+    clocked = signed.select("stream", "dated", own.alias("own"), sf.max("dated").over(before).alias("clock"))
+    lag = sf.greatest(sf.col("clock") - sf.col("dated"), sf.lit(0))
+    return clocked.where("not own").groupBy("stream").agg(sf.percentile_approx(lag, 0.9, 1000).alias("lag"))
 
 
 def _ids(streams: Sequence[Stream], source: str) -> Column:

@@ -10,7 +10,7 @@ from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, LOOP, Facts, Incident, as_dict
-from spark_jobs.loops.presence import AFTER, BEFORE, ONE_LOG, Uncompared
+from spark_jobs.loops.presence import AFTER, BEFORE, ONE_LOG, TRANSIT, Uncompared
 from spark_jobs.loops.ring import draw
 
 _SHOWN: Final = 25
@@ -47,6 +47,16 @@ class Findings:
     unread: int = 0
     """Records that could not be read: something may be in them."""
 
+    @property
+    def transit(self) -> list[Uncompared]:
+        """What was on its way to members when their logs were read."""
+        return [one for one in self.uncompared if one.why == TRANSIT]
+
+    @property
+    def compared_to(self) -> int | None:
+        """The time from which on something was on its way, None if nothing was."""
+        return min((one.since for one in self.transit if one.since is not None), default=None)
+
 
 def verdict(findings: Findings) -> tuple[str, str, str]:
     """Return what came out: a word for programs, a sentence, a mood."""
@@ -74,7 +84,11 @@ def verdict(findings: Findings) -> tuple[str, str, str]:
 def _beside(findings: Findings) -> str:
     """Say what a good verdict is not about."""
     text = ""
-    if (alone := findings.compared - findings.common) > 0:
+    transit = findings.transit
+    if transit:
+        later = ", ".join(f"{many(one.transactions, 'transaction')} to {one.member}" for one in transit)
+        text += f" Compared up to {_time(findings.compared_to)}; after it, {later} are still on their way."
+    if (alone := findings.compared - findings.common - sum(one.transactions for one in transit)) > 0:
         text += f" In one log only, where nothing tells that they should be elsewhere: {count(alone)}."
     return text
 
@@ -128,6 +142,8 @@ def _uncompared(findings: Findings) -> Iterator[str]:
             f"the log of {gap.source} has a gap at {gap.log_file}, read {_time(gap.timestamp)} ({gap.reason})"
         )
     for one in findings.uncompared:
+        if one.why == TRANSIT:
+            continue
         there = ", ".join(facts.sources(one.references))
         span = f"{many(one.transactions, 'transaction')} from {_time(one.since)} to {_time(one.until)}"
         if one.why == ONE_LOG:
@@ -168,6 +184,8 @@ def summary(job: Job, findings: Findings) -> dict[str, Any]:
         "transactions_compared": findings.compared,
         "transactions_in_several_logs": findings.common,
         "not_compared": list(_uncompared(findings))[:_SHOWN],
+        "compared_up_to": moment(findings.compared_to),
+        "in_transit": {one.member: one.transactions for one in findings.transit},
         "incidents_total": len(findings.incidents),
         "undecidable_total": findings.undecided,
         "incidents": [

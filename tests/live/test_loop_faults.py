@@ -1,8 +1,12 @@
 """Real topologies, each with a fault that is easily taken for health or for another one."""
 
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -84,6 +88,64 @@ def test_an_id_is_changed_while_transactions_are_in_transit(world: JobWorld, mak
     assert incident["members"] == [f"{world.source}-{name}" for name in NAMES]
     assert statement["member"] == f"{world.source}-north"
     assert "has 4 now" in incident["what"]
+
+
+@contextmanager
+def writers(servers: Sequence[Server]) -> Iterator[None]:
+    """Let each server write on, in a session of its own."""
+    ends = threading.Event()
+
+    def write(server: Server, name: str) -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            for number in count():
+                cursor.execute(f"INSERT INTO ring.log VALUES ('{name}', {number})")
+                if ends.wait(0.05):
+                    return
+
+    with ThreadPoolExecutor() as pool:
+        done = [pool.submit(write, *one) for one in zip(servers, NAMES, strict=True)]
+        try:
+            yield
+        finally:
+            ends.set()
+        for one in done:
+            one.result()
+
+
+@pytest.mark.parametrize("make", [mariadb, lambda n: MySQL(server_id=n, options=WITHOUT_GTIDS)])
+def test_a_ring_that_writes_while_its_logs_are_read(world: JobWorld, make: Any) -> None:
+    """It is healthy up to a point; a member that does not receive for a while, or has skipped, is told."""
+    with ExitStack() as stack:
+        servers = start_ring(stack, make)
+        with writers(servers):
+            time.sleep(60)
+            busy = look(world, servers, "busy")
+        for name in NAMES:
+            ((number,),) = servers[NAMES.index(name)].query(
+                "SELECT COUNT(*) FROM ring.log WHERE text = %s", [name]
+            )
+            everywhere(servers, name, number)
+        quiet = look(world, servers, "quiet")
+        servers[1].execute("STOP SLAVE", "SET GLOBAL sql_slave_skip_counter = 1")
+        insert(servers[0], "lost", 1)
+        servers[1].execute("START SLAVE")
+        insert(servers[0], "after", 1)
+        everywhere(servers, "after", 1)
+        with writers(servers):
+            time.sleep(10)
+            skipped = look(world, servers, "skipped")
+            servers[1].execute("STOP SLAVE")
+            time.sleep(20)
+            stopped = look(world, servers, "stopped")
+    assert (busy["verdict"], busy["incidents"]) == ("healthy", []), busy["verdict_text"]
+    assert busy["in_transit"]
+    assert (quiet["verdict"], quiet["in_transit"]) == ("healthy", {}), quiet["verdict_text"]
+    assert kinds(skipped) == ["missing"]
+    assert skipped["incidents"][0]["transactions"] == 1
+    assert kinds(stopped) == ["missing"]
+    assert any("has stopped since, or lags" in one for one in stopped["not_compared"]), stopped[
+        "not_compared"
+    ]
 
 
 def test_mariadb_rings_with_one_id_twice(world: JobWorld) -> None:
