@@ -321,7 +321,6 @@ NOT_UNDERSTOOD: Final = frozenset(
         # What row format logs of these has the columns.
         "CREATE TABLE selected AS SELECT a, b FROM k2",
         "CREATE TABLE selected2 (z INT UNSIGNED, UNIQUE (z)) SELECT b, c FROM texts",
-        "CREATE TABLE periods (id INT, d1 DATE, d2 DATE, PERIOD FOR app (d1, d2), UNIQUE u (id, app WITHOUT OVERLAPS))",
         "CREATE TABLE oracle (a DATE, b NUMBER(5), c VARCHAR2(10), d CLOB)",
     }
 )

@@ -282,13 +282,15 @@ def _create_table(work: _Work, statement: ddl.CreateTable) -> None:
     table = _Table(TableDefinition(*key, (), options.engine, charset, options.collation), work.session)
     for spec in statement.columns:
         table.insert(spec, None)
+    for period in statement.periods:
+        table.add_period(period)
     for spec in statement.columns:
         table.keys_of(spec)
     for index in statement.indexes:
         table.add_index(index)
-    versioned = options.versioning or any(spec.versioned for spec in statement.columns)
-    if versioned and not any(spec.row_period for spec in statement.columns):
-        table.implicit_period = True
+    if options.versioning or any(spec.versioned for spec in statement.columns):
+        table.version(add=True)
+    table.end_key()
     work.put(key, table.definition())
 
 
@@ -432,10 +434,15 @@ class _Table:
             if column.key_position is not None
         )
         self._key = [(name, prefix) for _, name, prefix in parts]
+        self._periods: dict[str, ddl.Period] = {}
+        """Those that the statement defines."""
         self.implicit_period = _has_implicit_period(definition, session)
         if self.implicit_period:
             del self._columns[-2:]
             self._key = [part for part in self._key if part[0] != _PERIOD[1]]
+        last = self._key[-1][0] if self._key else None
+        self._row_end = last if last is not None and self._is_row_period(last) else None
+        """The column that ends the period of a row, where the table names it and it is known."""
 
     # -- columns
 
@@ -464,6 +471,8 @@ class _Table:
         self._place(self._define(spec), after)
         if spec.name in self._taken:
             self._others.add(spec.name)
+        if spec.row_period == "END":
+            self._row_end = spec.name
 
     def _place(self, column: ColumnDefinition, after: str | None) -> None:
         if after is None:
@@ -507,7 +516,11 @@ class _Table:
                 column = self._columns[found]
                 told = not ddl.is_bits(each.default) or column.column_type.startswith("bit")
                 self._columns[found] = replace(column, default=kept_default(each.default) if told else None)
+        for each in operations:
+            if isinstance(each, ddl.AddPeriod):
+                self.add_period(each.period)
         self._alter_indexes(operations, changed)
+        self.end_key()
         if generated_key is not None:
             self._put_first(generated_key, operations)
 
@@ -530,7 +543,7 @@ class _Table:
             elif isinstance(each, ddl.RenameIndex):
                 self._rename_index(each)
             elif isinstance(each, ddl.AddVersioning):
-                self._version(each)
+                self.version(add=each.add)
 
     def _put_first(self, name: str, operations: Sequence[ddl.Operation]) -> None:
         """Move a column back to the first place, unless it was dropped, and is another one now."""
@@ -669,6 +682,11 @@ class _Table:
     def add_index(self, spec: IndexSpec) -> None:
         """Add an index, under the name that it is given or that servers give it."""
         parts = tuple((self._spelled(name), prefix) for name, prefix in spec.parts)
+        if spec.without_overlaps is not None:
+            period = self._periods.get(folded(spec.without_overlaps))
+            if period is None:
+                raise NotUnderstoodError(f"the columns of the period {spec.without_overlaps} are not known")
+            parts += (self._spelled(period.end), 0), (self._spelled(period.start), 0)
         if spec.kind == "PRIMARY":
             if not (spec.if_not_exists and self._key):
                 self._key = list(parts)
@@ -740,11 +758,37 @@ class _Table:
 
     # -- the period of a system-versioned table
 
-    def _version(self, each: ddl.AddVersioning) -> None:
-        if not each.add:
+    def _is_row_period(self, name: str) -> bool:
+        """Return whether a column is of a period that the table names: no other generated one is NOT NULL."""
+        column = self._columns[self._at(name)]
+        return self._session.server.mariadb and column.generated == "STORED" and not column.nullable
+
+    def version(self, *, add: bool) -> None:
+        """Begin or end system versioning: unless the table names the columns of its period, it gets two."""
+        if not add:
             self.implicit_period = False
-        elif not any(column.generated and column.name in _PERIOD for column in self._columns):
+        elif not self._has_row_period:
             self.implicit_period = True
+
+    def end_key(self) -> None:
+        """Let the key end with the column in which the period of a row ends, where the table names that."""
+        if not self._key or not self._has_row_period:
+            return
+        if self._row_end is None:
+            raise NotUnderstoodError("which column is ROW END, and so the last of the key, is not known")
+        if self._row_end not in (name for name, _ in self._key):
+            self._key.append((self._row_end, 0))
+
+    @property
+    def _has_row_period(self) -> bool:
+        return any(self._is_row_period(column.name) for column in self._columns)
+
+    def add_period(self, period: ddl.Period) -> None:
+        """Add a period of an application's time, whose columns become NOT NULL."""
+        self._periods[folded(period.name)] = period
+        for name in (period.start, period.end):
+            at = self._at(name)
+            self._columns[at] = replace(self._columns[at], nullable=False)
 
     # -- the whole
 

@@ -56,6 +56,17 @@ class IndexSpec:
     parts: tuple[tuple[str, int], ...]
     if_not_exists: bool = False
     hashed: bool = False
+    without_overlaps: str | None = None
+    """The application-time period that is the last part."""
+
+
+@value
+class Period:
+    """PERIOD FOR an application's time, of MariaDB: the columns in which it begins and ends."""
+
+    name: str
+    start: str
+    end: str
 
 
 @dataclass(slots=True)
@@ -84,6 +95,7 @@ class CreateTable:
     like: Name | None = None
     if_not_exists: bool = False
     or_replace: bool = False
+    periods: tuple[Period, ...] = ()
 
 
 @value
@@ -194,6 +206,13 @@ class AddVersioning:
 
 
 @value
+class AddPeriod:
+    """ADD PERIOD FOR an application's time."""
+
+    period: Period
+
+
+@value
 class ConvertPartition:
     """CONVERT PARTITION … TO TABLE (``creates``), which makes a table, or CONVERT TABLE … TO PARTITION."""
 
@@ -225,6 +244,7 @@ Operation = (
     | ConvertTo
     | SetOptions
     | AddVersioning
+    | AddPeriod
     | ConvertPartition
     | MovePartitions
 )
@@ -363,9 +383,9 @@ def _create_index(tokens: Tokens, kind: str, *, or_replace: bool) -> AlterTable:
     hashed = _index_type(tokens)
     tokens.expect("ON")
     table = _table(tokens)
-    parts = _key_parts(tokens)
+    parts, period = _key_parts(tokens)
     hashed |= _index_options(tokens)
-    index = AddIndex(IndexSpec(kind, name, parts, missing, hashed))
+    index = AddIndex(IndexSpec(kind, name, parts, missing, hashed, period))
     drop = (DropIndex(name, if_exists=True),) if or_replace and name else ()
     # What follows are options of the index, and how it is built.
     return AlterTable(table, (*drop, index))
@@ -386,20 +406,23 @@ def _create_table(tokens: Tokens, *, or_replace: bool) -> CreateTable:
         return CreateTable(table, like=like, if_not_exists=missing, or_replace=or_replace, options=options)
     columns: list[ColumnSpec] = []
     indexes: list[IndexSpec] = []
+    periods: list[Period] = []
     if not tokens.accept("("):
         raise NotUnderstoodError("the columns come from a SELECT")
     while True:
         index = _index_or_none(tokens)
         if index is not None:
             indexes.append(index)
-        elif not _is_constraint(tokens):
+        elif not _is_constraint(tokens, periods):
             columns.append(_column(tokens, _column_name(tokens)))
         if not tokens.accept(","):
             break
     tokens.expect(")")
     options = TableOptions()
     _table_options(tokens, options)
-    return CreateTable(table, tuple(columns), tuple(indexes), options, None, missing, or_replace)
+    return CreateTable(
+        table, tuple(columns), tuple(indexes), options, None, missing, or_replace, tuple(periods)
+    )
 
 
 _SELECTS: Final = frozenset({"SELECT", "REPLACE", "IGNORE", "AS", "TABLE", "VALUES", "(", "WITH"})
@@ -626,14 +649,16 @@ def _add(tokens: Tokens, operations: list[Operation]) -> None:
     if tokens.accept("SYSTEM", "VERSIONING"):
         operations.append(AddVersioning(add=True))
         return
+    periods: list[Period] = []
     if tokens.word == "PERIOD" and tokens.ahead() == "FOR":
-        _is_constraint(tokens)
+        _is_constraint(tokens, periods)
+        operations.extend(map(AddPeriod, periods))
         return
     index = _index_or_none(tokens)
     if index is not None:
         operations.append(AddIndex(index))
         return
-    if _is_constraint(tokens):
+    if _is_constraint(tokens, periods):
         return
     tokens.accept("COLUMN")
     missing = _if_not_exists(tokens)
@@ -642,11 +667,12 @@ def _add(tokens: Tokens, operations: list[Operation]) -> None:
             index = _index_or_none(tokens)
             if index is not None:
                 operations.append(AddIndex(index))
-            elif not _is_constraint(tokens):
+            elif not _is_constraint(tokens, periods):
                 operations.append(AddColumn(_column(tokens, _column_name(tokens)), None, missing))
             if not tokens.accept(","):
                 break
         tokens.expect(")")
+        operations.extend(map(AddPeriod, periods))
         return
     column = _column(tokens, _column_name(tokens))
     operations.append(AddColumn(column, _place(tokens), missing))
@@ -1260,14 +1286,14 @@ def _index_or_none(tokens: Tokens) -> IndexSpec | None:
         # A foreign key is known by its constraint's name.
         name = own if word != "FOREIGN" or name is None else name
     hashed |= _index_type(tokens)
-    parts = _key_parts(tokens)
+    parts, period = _key_parts(tokens)
     if word == "FOREIGN":
         tokens.expect("REFERENCES")
         _references(tokens, ColumnSpec(""))
     else:
         hashed |= _index_options(tokens)
     kind = word if word in ("PRIMARY", "UNIQUE", "FOREIGN") else "INDEX"
-    return IndexSpec(kind, "PRIMARY" if kind == "PRIMARY" else name, parts, missing, hashed)
+    return IndexSpec(kind, "PRIMARY" if kind == "PRIMARY" else name, parts, missing, hashed, period)
 
 
 def _is_vector_index(tokens: Tokens, at: int) -> bool:
@@ -1312,7 +1338,8 @@ def _index_options(tokens: Tokens) -> bool:
             return hashed
 
 
-def _key_parts(tokens: Tokens) -> tuple[tuple[str, int], ...]:
+def _key_parts(tokens: Tokens) -> tuple[tuple[tuple[str, int], ...], str | None]:
+    """Read the parts of a key, and the period WITHOUT OVERLAPS that may be the last."""
     tokens.expect("(")
     parts = []
     while True:
@@ -1325,17 +1352,18 @@ def _key_parts(tokens: Tokens) -> tuple[tuple[str, int], ...]:
                 length = tokens.number()
                 tokens.expect(")")
             if tokens.accept("WITHOUT", "OVERLAPS"):
-                raise NotUnderstoodError("WITHOUT OVERLAPS adds the columns of a period to a key")
+                tokens.expect(")")
+                return tuple(parts), name
             parts.append((name, length))
         tokens.accept_one("ASC", "DESC")
         if not tokens.accept(","):
             break
     tokens.expect(")")
-    return tuple(parts)
+    return tuple(parts), None
 
 
-def _is_constraint(tokens: Tokens) -> bool:
-    """Skip CHECK, PERIOD and the like, if present."""
+def _is_constraint(tokens: Tokens, periods: list[Period]) -> bool:
+    """Skip CHECK, PERIOD and the like, if present; add a period of an application's time to ``periods``."""
     token = tokens.token
     if token is None or token.kind != "word":
         return False
@@ -1355,9 +1383,14 @@ def _is_constraint(tokens: Tokens) -> bool:
     if word == "PERIOD" and tokens.ahead() == "FOR":
         tokens.expect("PERIOD", "FOR")
         _if_not_exists(tokens)
-        if tokens.name().upper() != "SYSTEM_TIME":
-            raise NotUnderstoodError("a period makes its columns NOT NULL")
-        tokens.skip_parentheses()
+        name = tokens.name()
+        tokens.expect("(")
+        start = tokens.name()
+        tokens.expect(",")
+        period = Period(name, start, tokens.name())
+        tokens.expect(")")
+        if name.upper() != "SYSTEM_TIME":
+            periods.append(period)
         return True
     if word == "LIKE":
         raise NotUnderstoodError("LIKE among columns")

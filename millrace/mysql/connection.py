@@ -41,6 +41,9 @@ _CELL_BYTES: Final = 100
 _CHARACTER_BYTES: Final = 4
 
 _SYNTAX_ERROR: Final = 1064
+_SHOWS_KEYS: Final = "show_gipk_in_create_table_and_information_schema"
+"""Where it is OFF, no catalogue of MySQL has the primary keys that it generates."""
+
 _WHO: Final = "ask who we are"
 """What is asked where something is denied; a server may deny this too."""
 
@@ -100,10 +103,12 @@ class MysqlConnection:
             # A replication or cluster build may leave the name out of the version; the comment has it then.
             comment = self.variable("version_comment") or ""
             is_mariadb = "mariadb" in f"{version} {comment}".lower()
+            self.flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
+            if not is_mariadb and self.variable(_SHOWS_KEYS) == "OFF":
+                self.query(f"SET SESSION {_SHOWS_KEYS} = ON", doing="have the catalogue show generated keys")
         except BaseException:
             self._wire.close()
             raise
-        self.flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
 
     def __enter__(self) -> Self:
         return self

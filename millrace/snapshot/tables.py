@@ -77,6 +77,7 @@ class TableRows:
         self._watermarks = watermarks
         self._name = database, table
         self._from = quoted_name(database, table)
+        self._history = ""
         self._key = key
         self._where = where
         self._piece_bytes = piece_bytes
@@ -103,6 +104,7 @@ class TableRows:
             if key_of(definition) != self._key:
                 raise KeyAlteredError
             mariadb = self._connection.flavour is Flavour.MARIADB
+            self._history = _history_of(self._connection, *self._name)
             self._created, self._selected = created, SelectedTable(definition, mariadb=mariadb)
         return self._selected
 
@@ -115,7 +117,7 @@ class TableRows:
             conditions = [f"({self._where})"] if self._where else []
             conditions += after_key(keys, after) + ([f"{_order(keys[0])} < {until}"] if until else [])
             query = (
-                f"SELECT {selected.columns} FROM {self._from} "  # noqa: S608 - quoted
+                f"SELECT {selected.columns} FROM {self._from}{self._history} "  # noqa: S608 - quoted
                 f"FORCE INDEX ({quoted_name(selected.definition.key_index)})"
                 f"{' WHERE ' + ' AND '.join(conditions) if conditions else ''}"
                 f" ORDER BY {', '.join(quoted_name(key.name) for key in keys)} LIMIT {limit}"
@@ -153,7 +155,7 @@ class TableRows:
                 )
             check(within, place)
             where = f" WHERE ({self._where})" if self._where else ""
-            query = f"SELECT {selected.columns} FROM {self._from}{where}"  # noqa: S608 - quoted
+            query = f"SELECT {selected.columns} FROM {self._from}{self._history}{where}"  # noqa: S608 - quoted
             cutter = _Cutter(selected, self._piece_bytes)
             now = int(time.time() * 1000)
             for piece in cutter.pieces(self._rows(query, cutter)):
@@ -224,6 +226,18 @@ class _Cutter:
         self.rows += self._count
         self._images, self._count, self._size = [], 0, 0
         return piece
+
+
+def _history_of(connection: MysqlConnection, database: str, table: str) -> str:
+    """Return the clause by which a query has the past rows of a system-versioned table, as the log has."""
+    if connection.flavour is not Flavour.MARIADB:
+        return ""
+    kind = (
+        "SELECT TABLE_TYPE AS kind FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    )
+    rows = connection.query(kind, (database, table), doing=_DOING)
+    versioned = any(row.text("kind") == "SYSTEM VERSIONED" for row in rows)
+    return " FOR SYSTEM_TIME ALL" if versioned else ""
 
 
 def key_columns(definition: TableDefinition) -> list[ColumnDefinition]:
