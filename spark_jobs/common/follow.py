@@ -45,14 +45,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What is new in a topic: the offset after its last record, and the earliest time of its records.
-
-    ``given`` is when Spark has given it out: the same when it is given again.
-    """
+    """What is new in a topic: the offset after its last record, and the earliest time of its records."""
 
     end: int
     begun: datetime
-    given: datetime
 
 
 def checkpoint(job: Job) -> str:
@@ -99,11 +95,8 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
         found = batch.groupBy("topic").agg(
             (sf.max("offset") + 1).alias("end"),
             sf.min(sf.unix_millis("timestamp")).alias("begun"),
-            sf.max(sf.unix_millis("given")).alias("given"),
         )
-        arrived = {
-            row.topic: Arrived(row.end, _moment(row.begun), _moment(row.given)) for row in found.collect()
-        }
+        arrived = {row.topic: Arrived(row.end, _moment(row.begun)) for row in found.collect()}
         if arrived:
             take(arrived)
 
@@ -116,8 +109,7 @@ def follow_topics(job: Job, take: Callable[[Mapping[str, Arrived]], None], pace:
 def run_stream(job: Job, records: DataFrame, take: Callable[[DataFrame, int], None], pace: Pace) -> None:
     """Call ``take`` with each micro-batch of a stream, and its number; where it was stopped, it resumes.
 
-    The time at which Spark has given out a micro-batch is its column ``given``, again the same where it is
-    repeated. Raises what ``take`` does.
+    Raises what ``take`` does.
     """
     failures: list[BaseException] = []
     done = -1
@@ -131,9 +123,7 @@ def run_stream(job: Job, records: DataFrame, take: Callable[[DataFrame, int], No
             raise _BatchError from None
         done = number
 
-    # In a stream this is the time of the micro-batch, which Spark keeps with its offsets.
-    writer = records.withColumn("given", sf.current_timestamp()).writeStream
-    writer = writer.foreachBatch(take_batch).option("checkpointLocation", checkpoint(job))
+    writer = records.writeStream.foreachBatch(take_batch).option("checkpointLocation", checkpoint(job))
     if pace.once:
         writer = writer.trigger(availableNow=True)
     else:

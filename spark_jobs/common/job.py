@@ -84,6 +84,9 @@ _INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )
 _BROKER_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.BrokerError: )[^\n]*")
 """What our own client says in an executor."""
 
+_SOURCE_LOST: Final = re.compile(r"(?<=millrace\.runtime\.errors\.UserError: )[^\n]*")
+"""What our data source says in a process of its own."""
+
 _ARCHIVE_LOST: Final = re.compile(r"(?<=spark_jobs\.common\.archive\.ArchiveError: )[^\n]*")
 
 _KAFKA_LOST: Final = re.compile(
@@ -706,6 +709,8 @@ def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
         told = " ".join(gone[0].split())[:300]
         advice = "Begin later with --from, or raise the topic's retention"
         return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA
+    if (lost := _SOURCE_LOST.search(text)) is not None:
+        return lost[0], ExitCode.DATA
     return None
 
 

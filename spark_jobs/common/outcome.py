@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import compress, groupby, repeat
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,9 +82,6 @@ class Outcome:
 
     snapshots: dict[str, int] = field(default_factory=dict)
     """Snapshots of tables of Iceberg, by name."""
-
-    carried: Any = None
-    """What else an executor hands on, or what is kept for the stretch that follows; as JSON has it."""
 
     def to_json(self) -> str:
         """Write this as text."""

@@ -151,15 +151,13 @@ def cut_input(job: "Job", one: "Input", number: int | None = None) -> list[Piece
     return find_pieces(job.settings.kafka, part.topic, offsets, one.first, number, archive=part.archive)
 
 
-def over_pieces(
-    job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin, *, dated: bool = False
-) -> DataFrame:
+def over_pieces(job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin) -> DataFrame:
     """Let executors take the records of each piece: its number, and the outcome as JSON.
 
     The records are as :func:`read_piece` gives them.
     """
     carried, part = CarriedSettings.of(job.settings.kafka), one.part
-    read = partial(read_piece, carried, part.topic, archive=part.archive, dated=dated)
+    read = partial(read_piece, carried, part.topic, archive=part.archive)
     take = _take_pieces(read, pieces, begin)
     return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(take, _TOLD)
 

@@ -12,7 +12,6 @@ before is repeated and replaces its earlier results.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
 from millrace.runtime.errors import SettingsError, UserError
@@ -35,15 +34,12 @@ _LEAST_OFFSETS: Final = 20_000
 class Begun:
     """A stretch of a raw topic, which continues an earlier one if it is ``resumed``.
 
-    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there;
-    ``carried`` is what was kept for it with the results of that one. It has arrived by ``given``.
+    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there.
     """
 
     stretch: Piece
     prepared: Sequence[Piece]
     resumed: bool
-    given: datetime
-    carried: Any = None
 
     def pieces(self, job: Job, one: Input, number: int | None = None) -> list[Piece]:
         """Cut it into pieces in which no transaction is cut, by default by size."""
@@ -60,9 +56,6 @@ class _Position:
     offset: int
     prepared: Sequence[tuple[int, int]] = ()
     """First and last offsets of XA transactions that are prepared and not decided."""
-
-    carried: Any = None
-    """What is kept for what follows."""
 
 
 _Run = Callable[[Job, Mapping[str, Begun]], Mapping[str, Outcome]]
@@ -100,7 +93,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
         for one in inputs:
             end = begun[one.source].stretch.end
             outcome = outcomes[one.source]
-            positions[one.source] = _Position(end, outcome.unfinished, outcome.carried)
+            positions[one.source] = _Position(end, outcome.unfinished)
         _write(job, where, positions)
 
     follow_topics(job, take, pace)
@@ -143,7 +136,7 @@ def _next(
         for start, last in position.prepared
         if start >= first
     ]
-    return Begun(stretch, prepared, resumed, arrived.given, position.carried)
+    return Begun(stretch, prepared, resumed)
 
 
 def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:
@@ -159,7 +152,7 @@ def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:
         )
         raise SettingsError([f"{file} is of another stream ({told}; not {given}): name another --output"])
     return {
-        source: _Position(one["offset"], [tuple(span) for span in one["prepared"]], one.get("carried"))
+        source: _Position(one["offset"], [tuple(span) for span in one["prepared"]])
         for source, one in known["positions"].items()
     }
 
@@ -169,7 +162,6 @@ def _write(job: Job, where: Mapping[str, Any], positions: Mapping[str, _Position
         source: {
             "offset": one.offset,
             "prepared": [list(span) for span in one.prepared],
-            **({} if one.carried is None else {"carried": one.carried}),
         }
         for source, one in positions.items()
     }

@@ -71,7 +71,7 @@ def count_windows(job: Job, options: Options) -> None:
     told = _Told(job, options)
 
     def take(batch: DataFrame, number: int) -> None:
-        batch = batch.withColumn("given", sf.unix_seconds("given")).persist()
+        batch = batch.persist()
         one = replace(job, notes=[], faults=Faults(), run=new_run())
         try:
             _take(one, batch, number, options, told)
@@ -84,7 +84,9 @@ def count_windows(job: Job, options: Options) -> None:
             job.steps.say(f"{one.faults.number} records could not be read: see the report")
 
     try:
-        run_stream(job, reduce(DataFrame.unionAll, views), take, options.pace)
+        # In a stream this is the time of the micro-batch, which Spark keeps with its offsets.
+        given = sf.unix_seconds(sf.current_timestamp()).alias("given")
+        run_stream(job, reduce(DataFrame.unionAll, views).select("*", given), take, options.pace)
     finally:
         told.close()
 

@@ -142,10 +142,10 @@ def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     one = Input("t", TopicSlice("t.raw", {0: (0, 40)}), {})
     notes: list[str] = []
-    arrived = Arrived(40, NOW, NOW)
-    position = raw_stream._Position(20, [(3, 5), (9, 12)], {"kept": 1})
+    arrived = Arrived(40, NOW)
+    position = raw_stream._Position(20, [(3, 5), (9, 12)])
     begun = raw_stream._next(job, one, position, arrived, notes)
-    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], True, NOW, {"kept": 1})
+    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], True)
     (note,) = notes
     assert note.startswith("records 3 to 5 of t.raw, an XA transaction that is prepared and not decided")
     assert note.endswith("if it is committed, its rows are missing")

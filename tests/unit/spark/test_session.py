@@ -164,6 +164,11 @@ def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None
             ExitCode.DATA,
         ),
         (
+            "[PYTHON_DATA_SOURCE_ERROR]\nmillrace.runtime.errors.UserError: topic a.raw does not exist\n at",
+            "topic a.raw does not exist",
+            ExitCode.DATA,
+        ),
+        (
             "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 60000 ms\n at",
             "Kafka stopped answering while analytics ran (Cannot fetch record for offset 7 in 60000 ms)",
             ExitCode.KAFKA,
