@@ -43,6 +43,7 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.columns.types import ColumnType
 from millrace.binlog.errors import BinlogError, MalformedError, SchemaMismatchError, UnsupportedError
 from millrace.binlog.names import folded
+from millrace.binlog.server_version import ServerVersion
 
 __all__ = [
     "DEFINITION_TOO_LARGE",
@@ -569,7 +570,7 @@ def former_columns(
 
     Left out are columns that the definition does not have, and earlier types that are not known.
     """
-    mariadb = server_version is not None and "mariadb" in server_version.lower()
+    mariadb = ServerVersion.parse(server_version).mariadb
     former = {column.name: column.former for column in definition.columns if column.former}
     present = {column.name for column in table.columns}
     found: dict[int, list[Column]] = {}
@@ -684,7 +685,7 @@ def resolve_columns(
     types that are not known.
     """
     columns = _columns(table_map, definition, server_version)
-    hashes = _hashes(columns, definition) if "mariadb" in (server_version or "").lower() else ()
+    hashes = _hashes(columns, definition) if ServerVersion.parse(server_version).mariadb else ()
     if hashes and definition is not None:
         definition = replace(definition, columns=(*definition.columns, *hashes))
     source: SchemaSource

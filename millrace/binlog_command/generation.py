@@ -1,7 +1,8 @@
 """Generations of mysqlbinlog and mariadb-binlog, whose texts differ."""
 
-import re
 from enum import IntEnum
+
+from millrace.binlog.server_version import ServerVersion
 
 
 class Generation(IntEnum):
@@ -33,21 +34,15 @@ _MARIADB = (
     ((10, 6), Generation.MARIADB_10_6),
     ((10, 5), Generation.MARIADB_10_5),
     ((10, 2), Generation.MARIADB_10_2),
-    ((0,), Generation.MARIADB_10_0),
+    ((), Generation.MARIADB_10_0),
 )
-_NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-
-
-def version_of(server_version: str) -> tuple[int, int, int]:
-    """Read the three numbers of a server's version; zeros where there are none."""
-    match = _NUMBERS.match(server_version)
-    return (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
 
 
 def generation_of(server_version: str) -> Generation:
     """Choose the generation whose text suits a log of that server: what its own program would write."""
-    version = version_of(server_version)
-    if "mariadb" in server_version.lower():
+    server = ServerVersion.parse(server_version)
+    version = server.version
+    if server.mariadb:
         return next(generation for since, generation in _MARIADB if version >= since)
     if version >= (8, 0):
         return Generation.MYSQL_8_0

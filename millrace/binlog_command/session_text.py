@@ -52,7 +52,7 @@ _EXPLICIT_TIMESTAMP_SINCE = {5: 17, 6: 9, 7: 5, 8: 4, 9: 2}
 """Of MariaDB 10.5 to 10.9 the releases that began to log the setting."""
 
 
-def _flags(generation: Generation, server_version: tuple[int, int, int]) -> tuple[_Flag, ...]:
+def _flags(generation: Generation, server_version: tuple[int, ...]) -> tuple[_Flag, ...]:
     """Return the flags that the text of a log of that server has."""
     if not generation.is_mariadb:
         return _FLAGS2
@@ -89,14 +89,14 @@ class SessionText:
         """``sets_thread`` says whether the session may set the number of its thread."""
         self.generation = generation
         self.utf8mb3 = utf8mb3
-        self._server_version = (0, 0, 0)
+        self._server_version: tuple[int, ...] = ()
         self._short_form = short_form
         self._sets_thread = sets_thread
         self._database = ""
         self._thread_id: int | None = None
         self._flags2: int | None = None
         self._flags = _flags(generation, (0, 0, 0))
-        self.charset: tuple[int, int, int] | None = None
+        self.charset: tuple[int, ...] | None = None
         self._printed: dict[str, object] = {}
         self._previous: StatusVariables | None = None
 
@@ -120,7 +120,7 @@ class SessionText:
             return b"'%b'" % data.replace(b"'", b"''")
         return sql_string(data)
 
-    def begin_log(self, server_version: tuple[int, int, int]) -> None:
+    def begin_log(self, server_version: tuple[int, ...]) -> None:
         """Take note of the server that wrote the log that begins."""
         self._server_version = server_version
         self._flags = _flags(self.generation, server_version)
@@ -213,7 +213,7 @@ class SessionText:
         ]
         return [b"SET " + b", ".join(settings)] if settings else []
 
-    def charset_lines(self, charset: tuple[int, int, int]) -> list[bytes]:
+    def charset_lines(self, charset: tuple[int, ...]) -> list[bytes]:
         """Write the change to other character sets: collation ids of client, connection and server."""
         if charset == self.charset:
             return []

@@ -26,7 +26,7 @@ from millrace.binlog.columns.metadata import MEMBER_TYPES, columns_of, decode_op
 from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import TableMapEvent
-from millrace.binlog_command.generation import version_of
+from millrace.binlog.server_version import ServerVersion
 from millrace.binlog_command.row_printer import comment_text, in_comment, sql_name, sql_string
 
 _NAMES: Final = {
@@ -74,7 +74,7 @@ def table_metadata(table_map: TableMapEvent, server_version: str, *, mariadb: bo
         members = _members(table_map, columns)
     except BinlogError as error:
         return b"# Columns that cannot be read: %b\n" % comment_text(str(error))
-    utf8mb3 = names_utf8mb3(version_of(server_version), mariadb=mariadb)
+    utf8mb3 = names_utf8mb3(ServerVersion.parse(server_version).version, mariadb=mariadb)
     lines = (
         _column(column, members.get(column.ordinal), mariadb=mariadb, utf8mb3=utf8mb3) for column in columns
     )

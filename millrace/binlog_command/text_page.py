@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, Literal
 from millrace.binlog.declaration import Event
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.header import EventHeader
-from millrace.binlog_command.generation import Generation, generation_of, version_of
+from millrace.binlog.server_version import ServerVersion
+from millrace.binlog_command.generation import Generation, generation_of
 from millrace.binlog_command.hexdump import HexdumpLayout, hexdump
 from millrace.binlog_command.records import MAX_UNPACKED_SIZE, LogRecord
 from millrace.binlog_command.rewrite import DatabaseRewrite
@@ -93,7 +94,7 @@ class TextPage:
         """Choose the generation by the server of the first log."""
         self.generation = self.options.generation or generation_of(server_version)
         self.is_mariadb = self.generation.is_mariadb
-        self.server_version = version_of(server_version)
+        self.server_version = ServerVersion.parse(server_version).version
         utf8mb3 = self.server_version >= (10, 6) or self.generation in (
             Generation.MYSQL_8_0,
             Generation.MARIADB_10_11,
@@ -107,7 +108,7 @@ class TextPage:
 
     def begin_log(self, server_version: str) -> None:
         """Take note of the server that wrote the log that begins."""
-        self.server_version = version_of(server_version)
+        self.server_version = ServerVersion.parse(server_version).version
         self.session.begin_log(self.server_version)
 
     def flush(self) -> None:

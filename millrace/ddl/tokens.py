@@ -8,9 +8,10 @@ MariaDB; text that a server's version skipped was logged as a plain comment. Lex
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal
 
 from millrace.binlog.names import folded
+from millrace.binlog.server_version import ServerVersion
 from millrace.binlog.types import SqlMode
 
 if TYPE_CHECKING:
@@ -19,26 +20,14 @@ if TYPE_CHECKING:
 MAX_STATEMENT: Final = 4 << 20
 """Characters of the longest statement that is read; 4096 columns with comments take less."""
 
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-
 
 class NotUnderstoodError(Exception):
     """A statement whose effect does not follow from its text; says what is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """The server that wrote a statement; ``version`` is such as (8, 0, 34), empty where it is not known."""
-
-    mariadb: bool = False
-    version: tuple[int, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str | None) -> Self:
-        """Read the version of a format description, such as 10.11.6-MariaDB-log."""
-        # Before 11.0 replicas were told 5.5.5-10.2.11-MariaDB.
-        found = _VERSION.findall((text or "").removeprefix("5.5.5-"))
-        return cls("mariadb" in (text or "").lower(), tuple(map(int, found[0])) if found else ())
+class Server(ServerVersion):
+    """The server that wrote a statement, with what depends on that."""
 
     @property
     def logs_created_tables_only(self) -> bool:

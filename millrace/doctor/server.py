@@ -7,6 +7,7 @@ from functools import cached_property
 
 from millrace.avro.service_state import ReaderState
 from millrace.binlog.names import quoted_name
+from millrace.binlog.server_version import ServerVersion
 from millrace.mysql.checks import replicas
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import ProtocolError
@@ -29,7 +30,6 @@ _KEYED = """
     WHERE COLUMN_KEY = 'PRI'
 """
 """So it is of a unique key that stands in for a primary key."""
-_MARIADB_SUFFIX = "5.5.5-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,7 @@ class Server:
     @property
     def version(self) -> tuple[int, ...]:
         """The numbers of its version: (8, 0, 15)."""
-        text = self.connection.version.removeprefix(_MARIADB_SUFFIX)
-        numbers = text.partition("-")[0].split(".")
-        return tuple(int(number) for number in numbers if number.isdecimal())
+        return ServerVersion.parse(self.connection.version).version
 
     def is_on(self, variable: str) -> bool:
         """Whether a variable is there and on."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import pymysql
 
+from millrace.binlog.server_version import ServerVersion
 from millrace.mysql.address import MysqlAddress, SslMode
 from millrace.mysql.errors import (
     CONNECT,
@@ -102,9 +103,9 @@ class MysqlConnection:
             self.version = str(version)
             # A replication or cluster build may leave the name out of the version; the comment has it then.
             comment = self.variable("version_comment") or ""
-            is_mariadb = "mariadb" in f"{version} {comment}".lower()
-            self.flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
-            if not is_mariadb and self.variable(_SHOWS_KEYS) == "OFF":
+            mariadb = ServerVersion.parse(f"{version} {comment}").mariadb
+            self.flavour = Flavour.MARIADB if mariadb else Flavour.MYSQL
+            if not mariadb and self.variable(_SHOWS_KEYS) == "OFF":
                 self.query(f"SET SESSION {_SHOWS_KEYS} = ON", doing="have the catalogue show generated keys")
         except BaseException:
             self._wire.close()

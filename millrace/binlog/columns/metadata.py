@@ -12,7 +12,6 @@ Which server wrote the event is told by ``server_version`` of the format descrip
 rules that the fields do not contradict are taken: MySQL's, those of MySQL 8.0.15, MariaDB's.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -27,6 +26,7 @@ from millrace.binlog.columns.types import COMPRESSED_TYPES, ColumnType
 from millrace.binlog.cursor import Cursor
 from millrace.binlog.errors import InvalidValueError, MalformedError, UnsupportedError
 from millrace.binlog.fields import pack_lenenc
+from millrace.binlog.server_version import ServerVersion
 
 __all__ = [
     "KINDS_OF_SERVER",
@@ -303,11 +303,6 @@ def _bits(bitmap: bytes) -> Iterator[bool]:
     return (bool(byte >> bit & 1) for byte in bitmap for bit in range(7, -1, -1))
 
 
-def _version(text: str) -> tuple[int, ...]:
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    return tuple(map(int, match.groups())) if match else ()
-
-
 KINDS_OF_SERVER = ("9.7.4", "8.0.15", "11.4.5-MariaDB")
 """Versions that stand for the ways in which servers count columns in the optional metadata."""
 
@@ -324,11 +319,10 @@ class MetadataRules:
     """Which columns the fields of the optional metadata count, for the server that wrote them."""
 
     def __init__(self, server_version: str) -> None:
-        mariadb = "MariaDB" in server_version
-        old = _version(server_version) < _YEAR_HAS_SIGN
-        server = Servers.MARIADB if mariadb else Servers.OLD_MYSQL if old else Servers.MYSQL
-        self.numeric, self.character = _counted(server)
-        self.whole_doubles = not mariadb and _version(server_version) < _DOUBLES_HAVE_A_POINT
+        server = ServerVersion.parse(server_version)
+        mysql = Servers.OLD_MYSQL if server.version < _YEAR_HAS_SIGN else Servers.MYSQL
+        self.numeric, self.character = _counted(Servers.MARIADB if server.mariadb else mysql)
+        self.whole_doubles = not server.mariadb and server.version < _DOUBLES_HAVE_A_POINT
 
 
 _DOUBLES_HAVE_A_POINT = (8, 0)
