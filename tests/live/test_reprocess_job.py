@@ -262,7 +262,11 @@ def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path)
         "MILLRACE_COLUMNS_HASH": "%.items.name", "MILLRACE_COLUMNS_HASH_SALT": "hidden-of-columns",
     }  # fmt: skip
     _, key, *_ = (kafka.folder / "server-key.pem").read_bytes().splitlines()
-    wanted = {"reprocess": [], "row_history": ["--table", f"{world.database}.items", "--key", "id=20"]}
+    wanted = {
+        "analytics": [],
+        "reprocess": [],
+        "row_history": ["--table", f"{world.database}.items", "--key", "id=20"],
+    }
     for job, options in wanted.items():
         where = "--source", world.source, "--output", str(tmp_path / job), "--master", "local[2]"
         done = run_python("-m", "millrace.cli", "job", job, *where, *options, settings=settings)
