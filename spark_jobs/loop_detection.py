@@ -15,8 +15,8 @@ events), the incidents as ``summary.json`` and a page, ``report.html``.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
@@ -662,13 +662,41 @@ def detect(job: Job, spark: SparkSession, servers: Sequence[int], *, ping_pong: 
     with job.step("logs read"):
         logs = read_logs(job, spark)
     job.steps.say_speed(*logs.read, time.monotonic() - started)
-    found = investigate(spark, logs, job.sources, servers, job, ping_pong=ping_pong)
-    findings = replace(found, unread=job.faults.number)
-    with job.step("results written"):
-        for name, frame in findings.tables.items():
-            job.write(name, frame)
+    with _planned_for(spark, logs.read[0]):
+        found = investigate(spark, logs, job.sources, servers, job, ping_pong=ping_pong)
+        findings = replace(found, unread=job.faults.number)
+        with job.step("results written"):
+            for name, frame in findings.tables.items():
+                job.write(name, frame)
     job.finish(summary(job, findings), report(job, findings))
     return findings
+
+
+@contextmanager
+def _planned_for(spark: SparkSession, events: int) -> Iterator[None]:
+    """Let Spark neither compile nor adapt queries over few events: that takes longer than running them."""
+    settings = _SETTINGS_OF_FEW if events <= _FEW_EVENTS else {}
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
+
+
+_FEW_EVENTS: Final = 50_000
+_SETTINGS_OF_FEW: Final = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.constraintPropagation.enabled": "false",
+}
 
 
 def tell(job: Job, findings: Findings) -> None:

@@ -121,8 +121,6 @@ class Facts:
     tables: Mapping[int, frozenset[str]] = field(default_factory=dict)
     counts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     spans: Mapping[tuple[int, int], tuple[int | None, int | None]] = field(default_factory=dict)
-    free: Iterator[int] = field(default_factory=lambda: count(1), repr=False, compare=False)
-    """Numbers to be added to the largest id: each gives a free one."""
 
     def source(self, stream: int) -> str:
         """Return the member of a stream."""
@@ -247,6 +245,7 @@ def find_incidents(facts: Facts) -> list[Incident]:
 
 def _shared(facts: Facts) -> Iterator[Incident]:
     """Two members with one id; and a member whose id another server uses as well."""
+    free = count(max(facts.ids, default=0) + 1)
     for origin in facts.shared:
         lost = [one for one in facts.absences if one.origin == origin]
         owners = facts.owners(origin)
@@ -266,6 +265,7 @@ def _shared(facts: Facts) -> Iterator[Incident]:
                 f"either: {_lost_at(facts, refused)}"
             )
         incident = _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
+        incident.statements = [_unique_id(facts, member, next(free)) for member in owners[1:]]
         incident.selects = [
             *incident.selects,
             *(("repeats", origin, one.stream) for one in again),
@@ -277,7 +277,8 @@ def _shared(facts: Facts) -> Iterator[Incident]:
         owners = facts.sources(one.stream for one in lost)
         what = (
             f"Another server writes with the id of {_and(owners)}, {origin}: its transactions lie between "
-            f"those that {_and(owners)} wrote, and are not in its log. {_DROPS} {_lost_at(facts, lost)}"
+            f"those that {_and(owners)} wrote, and are not in its log. {_DROPS} {_lost_at(facts, lost)} Find "
+            "it by the places of these events in the logs, and give it an id of its own."
         )
         yield _of_absences(facts, lost, origin, owners, ("duplicate server id", CRITICAL, what))
 
@@ -296,16 +297,6 @@ def _of_absences(
     facts: Facts, lost: Sequence[Absence], origin: int, owners: Sequence[str], head: tuple[str, str, str]
 ) -> Incident:
     """Make an incident of an id that members share; ``head`` is its kind, its severity and what happened."""
-    statements = []
-    for member in owners[1:] or owners:
-        free = max(facts.ids, default=0) + next(facts.free)
-        dialect = _Dialect.of(facts.stream_of(member))
-        sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
-        why = (
-            f"gives {member} a unique id; set it in its configuration file, too; {free} is free in these "
-            "logs. This does not restore what is missing: copy it from a member that has it."
-        )
-        statements.append(Statement(member, sql, why))
     return Incident(
         *head,
         [origin],
@@ -315,9 +306,18 @@ def _of_absences(
         transactions=max((one.transactions for one in lost), default=0),
         tables=_tables(one.tables for one in lost),
         evidence=[_lost_line(facts, one) for one in lost],
-        statements=statements,
         selects=[one.select for one in lost],
     )
+
+
+def _unique_id(facts: Facts, member: str, free: int) -> Statement:
+    dialect = _Dialect.of(facts.stream_of(member))
+    sql = f"{dialect.set_global} server_id = {free};\n{dialect.stop};\n{dialect.start};"
+    why = (
+        f"gives {member} a unique id; set it in its configuration file, too; {free} is free in these "
+        "logs. This does not restore what is missing: copy it from a member that has it."
+    )
+    return Statement(member, sql, why)
 
 
 def _lost_at(facts: Facts, lost: Sequence[Absence]) -> str:
@@ -464,7 +464,7 @@ def _loop(facts: Facts, origin: int, found: Sequence[Repeat]) -> Incident:
         path=members,
         tables=_tables(one.tables for one in found),
         evidence=[_repeated_line(facts, one, "them") for one in found],
-        statements=_stop_loop(facts, origin, members, going=going),
+        statements=_stop_loop(facts, origin, members, worst.laps, going=going),
         selects=[("repeats", origin, one.stream) for one in found],
     )
 
@@ -511,12 +511,16 @@ def _why_nobody_drops(facts: Facts, origin: int) -> str:
     return "No member has this id: its server left the ring, or changed its id, while this was in transit."
 
 
-def _stop_loop(facts: Facts, origin: int, members: Sequence[str], *, going: bool) -> list[Statement]:
-    """Let one member drop what circulates: no id that a server has is to be ignored."""
+def _stop_loop(
+    facts: Facts, origin: int, members: Sequence[str], laps: int, *, going: bool
+) -> list[Statement]:
+    """Let one member drop what circulates. No id that a server has now is ignored, and none is set again."""
     owners = facts.owners(origin)
-    if (owners and not going) or origin in facts.servers:
+    # A second lap proves that no member has the id, also none whose log was not read.
+    unproved = not going if owners else laps < 2
+    if unproved or origin in facts.servers:
         return []
-    # At a member with one connection that need not be named; what a member wrote itself, at that member.
+    # What a member wrote itself is dropped there; else where one connection exists, which needs no name.
     member = owners[0] if owners else min(members, key=lambda one: len(facts.topology.upstream(one)) > 1)
     own = facts.stream_of(member).own
     if own and own[-1] == origin:
@@ -526,19 +530,23 @@ def _stop_loop(facts: Facts, origin: int, members: Sequence[str], *, going: bool
             "have what was written with it."
         )
         return [Statement(member, f"SET GLOBAL server_id = {origin};", why)]
-    why = (
-        f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
-        "replaces an earlier one; repeat those ids."
-    )
-    made = [_change(facts, member, f"IGNORE_SERVER_IDS = ({origin})", why, members)]
+    if any(one.own and facts.stream_of(one.source).own[-1] == origin for one in facts.streams):
+        return []
+    made = []
+    if len(facts.topology.upstream(member)) < 2:
+        why = (
+            f"makes {member} drop events with the id {origin}: one member of the ring is enough. The list "
+            "replaces an earlier one; repeat those ids."
+        )
+        made.append(Statement(member, _Dialect.of(facts.stream_of(member)).ignoring(origin), why))
     if own:
         adopted = (
             f"SET GLOBAL server_id = {origin};\n-- until nothing circulates any more, then\n"
             f"SET GLOBAL server_id = {own[-1]};"
         )
         why = (
-            f"the same without restarting replication: {member} takes the orphan's id and drops events with "
-            "it. Write nothing on it meanwhile."
+            f"{'the same ' if made else ''}without restarting replication: {member} takes the orphan's id "
+            "and drops events with it. Write nothing on it meanwhile."
         )
         made.append(Statement(member, adopted, why))
     return made
@@ -546,11 +554,14 @@ def _stop_loop(facts: Facts, origin: int, members: Sequence[str], *, going: bool
 
 def _delivered_twice(facts: Facts, member: str, found: Sequence[Repeat], ways: Sequence[str]) -> Incident:
     """Make an incident of a member that gets everything twice; its replicas have inherited that."""
-    origins = sorted({one.origin for one in found})
-    what = f"through {_and(ways)}, and applies each of them twice"
-    incident = _twice(facts, member, found, "delivered twice", f"{member} gets {{}} twice, {what}.")
+    once = "gtid_ignore_duplicates = ON" if facts.stream_of(member).is_mariadb else "gtid_mode = ON"
+    what = (
+        f"{member} gets {{}} twice, through {_and(ways)}, and applies each of them twice. It applies a "
+        f"transaction once if all members and connections use GTIDs, with {once}, or if only one of "
+        f"{_and(ways)} passes on what it receives (log_slave_updates)."
+    )
+    incident = _twice(facts, member, found, "delivered twice", what)
     incident.path = [*ways, member]
-    incident.statements = _deliver_once(facts, member, origins, ways)
     return incident
 
 
@@ -586,24 +597,6 @@ def _twice(facts: Facts, member: str, found: Sequence[Repeat], kind: str, what: 
         evidence=[_repeated_line(facts, one, f"server {one.origin}") for one in found],
         selects=[("repeats", one.origin, one.stream) for one in found],
     )
-
-
-def _deliver_once(facts: Facts, member: str, origins: Sequence[int], ways: Sequence[str]) -> list[Statement]:
-    dialect = _Dialect.of(facts.stream_of(member))
-    way = ways[-1] if ways else "the second path"
-    sql = dialect.changed(f"IGNORE_SERVER_IDS = ({', '.join(map(str, origins))})", named=True)
-    why = f"makes {member} receive them by one path only, not through {way}."
-    made = [Statement(member, sql, f"{why} {_connection(facts, member, ways[-1:])}")]
-    if dialect.mariadb:
-        made.append(
-            Statement(
-                member,
-                dialect.stopped("SET GLOBAL gtid_ignore_duplicates = ON"),
-                "applies each GTID once, by whatever path it arrives; all connections of the member must use "
-                "GTIDs.",
-            )
-        )
-    return made
 
 
 def _reused(facts: Facts) -> Iterator[Incident]:
@@ -722,11 +715,9 @@ def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> In
     what = (
         f"Skipped on purpose at {place}: it has an empty transaction under {number:,} GTIDs of "
         f"{_servers(origins)}, as SET gtid_next makes it in place of one that failed. Their changes of "
-        f"{', '.join(tables)}, which {_and(there)} has, are not on {_and([place, *behind])}."
-    )
-    why = (
-        f"shows what replication to {place} runs into now. Compare the rows of these events with the tables, "
-        "and write on it what is missing with SET SESSION sql_log_bin = 0, as its replicas need the same."
+        f"{', '.join(tables)}, which {_and(there)} has, are not on {_and([place, *behind])}. "
+        "Compare the rows of these events with the tables, and write what is missing on each of them with "
+        "SET SESSION sql_log_bin = 0."
     )
     return Incident(
         "skipped on purpose",
@@ -739,7 +730,6 @@ def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> In
         transactions=number,
         tables=tables,
         evidence=[_lost_line(facts, one) for one in lost],
-        statements=[Statement(place, f"{_Dialect.of(facts.stream_of(place)).show};", why)],
         selects=[one.select for one in lost],
     )
 
@@ -758,12 +748,6 @@ def _by_time(several: Iterable[list[Absence]]) -> Iterator[list[Absence]]:
 
 def _began(lost: Iterable[Absence]) -> int:
     return _least(one.since for one in lost) or 0
-
-
-_AGAIN: Final = (
-    "after the new id: makes it receive again what was written since the backup, from the position "
-    "stored with the backup."
-)
 
 
 def _place(facts: Facts, one: Absence) -> str:
@@ -802,26 +786,12 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Iterator[In
         f"{_and(facts.sources(r for one in lost for r in one.references))} has: {sure}. A member that was "
         "restored from a backup under its old id drops what it wrote after the backup when it arrives again."
     )
-    incident = _of_absences(
-        facts, lost, origin, [member], ("restored member", CRITICAL if proven else DOUBT, what)
+    regain = (
+        " To receive it again, give it an unused server_id and let it replicate from the position that is "
+        "stored with the backup."
     )
-    there = [number for one in lost for number in one.references]
-    incident.statements = [*incident.statements, _again(facts, member, there)]
-    yield incident
-
-
-def _again(facts: Facts, member: str, references: Iterable[int]) -> Statement:
-    """Let a member receive again what it has lost; ``references`` are the streams that have it."""
-    dialect = _Dialect.of(facts.stream_of(member))
-    if dialect.mariadb:
-        why = (
-            f"{_AGAIN} A connection without GTIDs (Using_Gtid: No in {dialect.show}) needs MASTER_LOG_FILE "
-            "and MASTER_LOG_POS instead."
-        )
-        return Statement(member, dialect.stopped("SET GLOBAL gtid_slave_pos = '…'"), why)
-    setting = f"{dialect.source}_LOG_FILE = '…', {dialect.source}_LOG_POS = …"
-    why = f"{_AGAIN} With auto-position the new id is enough."
-    return _change(facts, member, setting, why, facts.sources(references))
+    head = "restored member", CRITICAL if proven else DOUBT, what + regain
+    yield _of_absences(facts, lost, origin, [member], head)
 
 
 _NOT_ARRIVED: Final = {
@@ -841,18 +811,8 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
             f"They change only tables of which {place} has no change at all: most likely a filter leaves "
             "them out."
         )
-    statements = [
-        Statement(
-            place,
-            f"{_Dialect.of(facts.stream_of(place)).show};",
-            "shows whether filters, IGNORE_SERVER_IDS, skipped errors or a skip counter leave them out: see "
-            "Replicate_Do_…, Replicate_Ignore_…, Replicate_Ignore_Server_Ids.",
-        ),
-    ]
-    if not filtered and lost[0].rule == NEVER:
-        why = f"if {_servers(origins)} {'is' if len(origins) == 1 else 'are'} ignored there by mistake."
-        there = facts.sources(number for one in lost for number in one.references)
-        statements.append(_change(facts, place, "IGNORE_SERVER_IDS = ()", why, there))
+    show = _Dialect.of(facts.stream_of(place)).show
+    how += f" {show} at {place} shows filters, IGNORE_SERVER_IDS, and skipped errors."
     return Incident(
         *(("filtered", DOUBT) if filtered else ("missing", WARNING)),
         f"{_lost_at(facts, lost)} They are of {_servers(origins)}. {how}",
@@ -863,7 +823,6 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
         transactions=max(_sums(facts, lost).values()),
         tables=_tables(one.tables for one in lost),
         evidence=[_lost_line(facts, one) for one in lost],
-        statements=statements,
         selects=[one.select for one in lost],
     )
 
@@ -879,12 +838,12 @@ def _turned(facts: Facts) -> Iterator[Incident]:
         member = facts.source(stream)
         dialect = _Dialect.of(facts.streams[stream])
         transactions = sum(one.transactions for one in found)
-        how, why = _MARIADB_ORDER if dialect.mariadb else _MYSQL_ORDER
+        how = _MARIADB_ORDER if dialect.mariadb else _MYSQL_ORDER
         yield Incident(
             "another order",
             DOUBT,
             f"{member} has {transactions:,} transactions of {_servers([o.origin for o in found])} not in "
-            f"commit order: it applies {how}.",
+            f"commit order: it applies {how}",
             [one.origin for one in found],
             [member],
             since=_least(one.since for one in found),
@@ -894,7 +853,6 @@ def _turned(facts: Facts) -> Iterator[Incident]:
                 f"{one.transactions:,} of server {one.origin}, by the log of {facts.source(one.reference)}"
                 for one in found
             ],
-            statements=[Statement(member, dialect.keep_order, why)],
         )
 
 
@@ -919,14 +877,14 @@ def _diverging(facts: Facts) -> Iterator[Incident]:
         )
 
 
-_MYSQL_ORDER: Final = "them in parallel without preserving the order", "preserves the order of commits."
+_MYSQL_ORDER: Final = (
+    "them in parallel without preserving the order (see slave_preserve_commit_order, or "
+    "replica_preserve_commit_order)."
+)
 _MARIADB_ORDER: Final = (
-    "transactions of several GTID domains (of sessions that set gtid_domain_id) or connections in parallel",
-    (
-        "applies them one after another. MariaDB preserves the order within a GTID domain, in every "
-        "slave_parallel_mode, and not between domains or connections: to apply in parallel, write with one "
-        "gtid_domain_id."
-    ),
+    "transactions of several GTID domains (of sessions that set gtid_domain_id) or connections in parallel. "
+    "MariaDB preserves the order within a GTID domain, in every slave_parallel_mode, and not between "
+    "domains or connections."
 )
 
 
@@ -981,24 +939,6 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
 # -- statements and words -----------------------------------------------------------------------------
 
 
-def _change(facts: Facts, member: str, setting: str, why: str, ways: Iterable[str]) -> Statement:
-    """Change the replication of a member; if it has several connections, of that from one of ``ways``."""
-    upstream = facts.topology.upstream(member)
-    sql = _Dialect.of(facts.stream_of(member)).changed(setting, named=len(upstream) > 1)
-    if len(upstream) > 1:
-        why += f" {_connection(facts, member, [way for way in upstream if way in ways])}"
-    return Statement(member, sql, why)
-
-
-def _connection(facts: Facts, member: str, ways: Sequence[str]) -> str:
-    """Say which connection of a member stands for … in a statement: the logs do not tell its name."""
-    dialect = _Dialect.of(facts.stream_of(member))
-    ids = dict.fromkeys(str(own[-1]) for own in (facts.stream_of(way).own for way in ways) if own)
-    whose = f"is {' or '.join(ids)}" if ids else "is that of the server on this path"
-    name = "Connection_name" if dialect.mariadb else "Channel_Name"
-    return f"The {name} … is that whose {dialect.source.capitalize()}_Server_Id in {dialect.show} {whose}."
-
-
 @dataclass(frozen=True, slots=True)
 class _Dialect:
     """How a server wants its statements."""
@@ -1026,10 +966,6 @@ class _Dialect:
         return self.stop.replace("STOP", "START")
 
     @property
-    def source(self) -> str:
-        return "SOURCE" if self._replica else "MASTER"
-
-    @property
     def show(self) -> str:
         if self.mariadb:
             return "SHOW ALL SLAVES STATUS"
@@ -1043,28 +979,11 @@ class _Dialect:
     def read_only(self) -> str:
         return f"{self.set_global} {'read_only' if self.mariadb else 'super_read_only'} = ON;"
 
-    @property
-    def keep_order(self) -> str:
-        if self.mariadb:
-            return self.stopped("SET GLOBAL slave_parallel_threads = 0")
-        name = "replica" if self.version >= (8, 0, 26) else "slave"
-        wanted = [f"SET GLOBAL {name}_preserve_commit_order = ON"]
-        if self.version < (8, 0, 27):
-            wanted.insert(0, f"SET GLOBAL {name}_parallel_type = 'LOGICAL_CLOCK'")
-        return self.stopped(*wanted)
-
-    def stopped(self, *statements: str) -> str:
-        """Write statements that are refused while replication runs."""
-        return "".join(f"{one};\n" for one in (self.stop, *statements)) + f"{self.start};"
-
-    def changed(self, setting: str, *, named: bool) -> str:
-        """Write a change of the connection, with ``named`` of one of several."""
-        if self.mariadb:
-            one = " '…'" if named else ""
-            return f"STOP SLAVE{one};\nCHANGE MASTER{one} TO {setting};\nSTART SLAVE{one};"
-        of = " FOR CHANNEL '…'" if named else ""
+    def ignoring(self, server_id: int) -> str:
+        """Write a change of the only connection, which makes it drop what has a server id."""
+        stop, start = ("STOP SLAVE", "START SLAVE") if self.mariadb else (self.stop, self.start)
         change = "CHANGE REPLICATION SOURCE TO" if self._replica else "CHANGE MASTER TO"
-        return f"{self.stop}{of};\n{change} {setting}{of};\n{self.start}{of};"
+        return f"{stop};\n{change} IGNORE_SERVER_IDS = ({server_id});\n{start};"
 
 
 def _and(names: Sequence[str]) -> str:

@@ -392,7 +392,8 @@ class LogReader:
             one.inserts = one.inserts and event.operation is RowsOperation.WRITE
             if one.by_gtid:
                 bits = event.columns_before_image, event.columns_after_image
-                what = record.database, record.table, type_name(record.type_code)
+                # Without the database: a replica may rewrite its name (replicate-rewrite-db).
+                what = record.table, type_name(record.type_code)
                 one.note_images((*what, *bits, one.maps.get(event.table_id)), images)
             else:
                 self._digest(one, record, event, images)

@@ -322,9 +322,12 @@ def presence(signed: DataFrame) -> DataFrame:
     # Where all rows are logged alike, other bytes are other rows.
     alike = sf.min("low_layout") == sf.max("high_layout")
     other = sf.coalesce(alike & (sf.min("low_content") != sf.max("high_content")), sf.lit(False))
-    tables = sf.collect_set(sf.when(sf.col("rows"), sf.col("tables")))
+    # A replica may rewrite the names of databases (replicate-rewrite-db).
+    names = sf.array_distinct(sf.transform("tables", lambda name: sf.substring_index(name, ".", -1)))
+    tables = sf.collect_set(sf.when(sf.col("rows"), names))
+    most = sf.max(sf.when(sf.col("rows"), sf.size(names)))
+    other_tables = sf.size(sf.array_distinct(sf.flatten(tables))) > sf.coalesce(most, sf.lit(0))
     width = sf.max(sf.when(sf.col("rows"), sf.col("width")))
-    other_tables = sf.size(sf.array_distinct(sf.flatten(tables))) > sf.coalesce(width, sf.lit(0))
     differs = sf.max("by_gtid") & (ids | moved | (other & sf.bool_and("inserts")) | other_tables)
     return each.groupBy("signature").agg(
         sf.max("by_gtid").alias("by_gtid"),

@@ -1,6 +1,5 @@
 """Real topologies with a fault, and healthy ones, beside the rings of three in test_loop_detection."""
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -97,19 +96,11 @@ def test_a_diamond(world: JobWorld, make: Callable[[int], Server]) -> None:
         for name, times in (("top", 10), ("left", 5), ("right", 5)):
             wait_for_rows(bottom, name, times)
         (incident,) = look(world, servers, "diamond", names=names)["incidents"]
-        for statement in incident["statements"]:
-            follow(bottom, statement, "right")
-        top.execute("INSERT INTO ring.log VALUES ('once', 1)")
-        for server in (left, right):
-            wait_for_rows(server, "once", 1)
-            server.execute("INSERT INTO ring.log VALUES ('after', 1)")
-        wait_for_rows(bottom, "after", 2)
-        assert bottom.query("SELECT COUNT(*) FROM ring.log WHERE text = 'once'") == [(1,)]
     assert (incident["kind"], incident["origins"]) == ("delivered twice", [1])
     assert incident["members"] == [f"{world.source}-bottom"]
     assert incident["path"] == [f"{world.source}-{name}" for name in ("left", "right", "bottom")]
     assert incident["transactions"] == 5
-    assert re.search("_Server_Id in SHOW .* STATUS is 3", incident["statements"][0]["why"])
+    assert incident["statements"] == []  # no statement stops one path alone
 
 
 def test_mysql_with_gtids(world: JobWorld) -> None:

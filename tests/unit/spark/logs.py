@@ -55,6 +55,7 @@ class EventLog:
 
     def __init__(self) -> None:
         self.records: list[tuple[Any, ...]] = []
+        self.database = "shop"
         self._serialize = EventSerializer()
         self._tracker = TransactionTracker()
         self.next_file()
@@ -90,10 +91,11 @@ class EventLog:
         self.records.append((key, b"purged", [(HEADER_MARKER, GAP)], timestamp))
 
     def statement(self, text: str, *, thread_id: int = 1, **more: Any) -> None:
-        self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), "shop", text.encode()), **more)
+        self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), self.database, text.encode()), **more)
 
     def table_map(self, table: str, table_id: int = 100, **more: Any) -> None:
-        self.add(table_map(table, table_id), table=("shop", table), **more)
+        event = table_map(table, table_id, self.database)
+        self.add(event, table=(self.database, table), **more)
 
     def rows(
         self,
@@ -111,7 +113,7 @@ class EventLog:
         before, after = (None if operation == "insert" else bits), (None if operation == "delete" else bits)
         images = RowImages(columns_of(table_map(table, table_id)), before, after).encode(rows)
         event = ROWS[operation](table_id, 1, b"", width, before or b"", after or b"", images)
-        self.add(event, table=("shop", table), **more)
+        self.add(event, table=(self.database, table), **more)
 
     def change(self, table: str, operation: str, *rows: Row, table_id: int = 100, **more: Any) -> None:
         """Write a transaction without a GTID: one table, one rows event."""
@@ -125,12 +127,12 @@ class EventLog:
         return decode_events(frame_of(spark, events, partitions), source, f"{source}.events", SCHEMAS)
 
 
-def table_map(table: str, table_id: int) -> TableMapEvent:
+def table_map(table: str, table_id: int, database: str = "shop") -> TableMapEvent:
     types = bytes(column_type for column_type, _ in TYPES[table])
     metadata = b"".join(part for _, part in TYPES[table])
     key = OptionalMetadata(simple_primary_key=(0,), order=(OptionalMetadataType.SIMPLE_PRIMARY_KEY,))
     optional = encode_optional_metadata(key) if table == "keyed" else b""
-    return TableMapEvent(table_id, 1, "shop", table, types, metadata, b"\xff"[:1], optional)
+    return TableMapEvent(table_id, 1, database, table, types, metadata, b"\xff"[:1], optional)
 
 
 def gtid_event(

@@ -272,7 +272,6 @@ def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
     lost, ignored, twice = by_origin(look(spark, [*skips, *never, *diamond]))
     assert (lost.kind, lost.origins, lost.members) == ("missing", [1], ["east", "south"])
     assert lost.transactions == 1
-    assert lost.statements[0].member == "east"
 
     assert (ignored.kind, ignored.origins, ignored.members) == ("missing", [11], ["south1"])
     assert "Nothing of this origin arrives" in ignored.what
@@ -280,10 +279,7 @@ def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
     assert (twice.kind, twice.origins, twice.members) == ("delivered twice", [21], ["bottom"])
     assert twice.transactions == 5
     assert twice.path == ["left", "right", "bottom"]
-    assert twice.statements[0].sql == (
-        "STOP SLAVE FOR CHANNEL '…';\nCHANGE MASTER TO IGNORE_SERVER_IDS = (21) FOR CHANNEL '…';\n"
-        "START SLAVE FOR CHANNEL '…';"
-    )
+    assert twice.statements == []
 
 
 def test_members_that_were_restored_and_one_that_applies_in_another_order(spark: SparkSession) -> None:
