@@ -30,12 +30,11 @@ from millrace.avro.registry import key_subject, prefix_size, split_wire_format, 
 from millrace.contract import HEADER_REDRIVEN, EventKey, RawKey, Topics, log_number
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.spark.archive import Archive, file_system
 from millrace.text import shortened
-from spark_jobs.common.archive import read_archive
 from spark_jobs.common.charts import count, many
 from spark_jobs.common.events import KnownSchemas, arrow_schema
 from spark_jobs.common.faults import DEAD_LETTERS, FAULT_COLUMNS, FAULT_SCHEMA, NO_FAULT, RECORD_COLUMNS
-from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Job, job_command, persisted, topic_versions
 from spark_jobs.common.kafka import TopicSlice, headers_of, read_records, resolve_slice, scan
 from spark_jobs.common.lines import Line, batch_of, read_lines, rows_of
@@ -408,13 +407,12 @@ def _ends_of(job: Job, side: Side, frame: DataFrame, one: Results) -> tuple[_Pla
 
     Where it is not there any more, those of what was made of it.
     """
-    source = one.topic.removesuffix(".raw")
     held = resolve_slice(job.spark, job.kafka, one.topic, missing_is_empty=True)
     first, end = held.offsets.get(0, (0, 0))
     archive = None
     if one.archive is not None:
-        archive = read_archive(job.spark, one.archive.removesuffix(f"/{source}"), source)
-        first, end = (first, end) if archive is None else (archive.start, max(end, archive.end))
+        archive = Archive.read(one.archive)
+        first, end = archive.start, max(end, archive.end)
     found: list[_Place | None] = [None, None]
     if first <= one.start and one.end <= end:
         at_start = one.start, min(one.end, one.start + _NEAR_END)

@@ -33,12 +33,12 @@ from millrace.ddl import MISSING
 from millrace.ddl import statements as ddl
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
+from millrace.spark.archive import file_system
 from millrace.verify.conversions import Untold
 from millrace.verify.history import BEGINNING, END, Order, Statement
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
 from spark_jobs.common.events import arrow_schema
-from spark_jobs.common.files import file_system
 from spark_jobs.common.job import Input, Job, job_command, moment, persisted
 from spark_jobs.common.lines import Line, batch_of, reason_of
 from spark_jobs.common.report import Code, Report

@@ -88,6 +88,11 @@ class Span(InputPartition):
                 yield [_dated(record) for record in records] if dated else records
                 number += len(events)
 
+    def linked(self, *, previous: bool) -> Iterator[tuple[Sequence[Record], int | None]]:  # noqa: ARG002 - known
+        """Return its dated records, with the number of the record before them."""
+        for records in self.records(dated=True):
+            yield records, records[0].offset - 1 if records[0].offset else None
+
     def prepared(self) -> Iterator[Sequence[Record]]:
         """Return the XA transactions that are decided in it and were prepared before it: there is none."""
         return iter(())

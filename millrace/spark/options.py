@@ -29,10 +29,11 @@ _Read = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a read. Without a ``path`` the raw topic of the source is read."""
+    """The options of a read. Without a ``path`` an ``archive`` and then the raw topic are read."""
 
     path: str | None = None
     source: str | None = None
+    archive: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
     view: str = "changes"
     table: tuple[str, str] | None = None
@@ -85,12 +86,18 @@ class Options:
 
 def _contradictions(values: Mapping[str, Any], kafka: Mapping[str, str]) -> list[str]:
     found = []
-    if "path" not in values and "source" not in values:
-        found.append('nothing is read: give a path, or option("source", …) for a raw topic')
+    if not {"path", "source", "archive"} & set(values):
+        found.append(
+            'nothing is read: give a path, option("source", …) for a raw topic, or option("archive", …)'
+        )
+    if "path" not in values and "source" not in values and kafka:
+        found.append('an archive is read without Kafka, unless option("source", …) names its topic')
     of_topic = [name for name, (where, _) in _NAMES.items() if where in _OF_TOPIC and where in values]
     of_files = [name for name, (where, _) in _NAMES.items() if where in _OF_FILES and where in values]
     if "path" in values and (of_topic or kafka):
         found.append(f"option {(*of_topic, 'kafka.…')[0]!r} has no meaning for files")
+    if "archive" in values and "source" not in values and of_files == ["definitions"]:
+        of_files = []  # there is no Kafka to ask
     if "path" not in values and of_files:
         found.append(f"option {of_files[0]!r} has no meaning for a topic")
     view = values.get("view", "changes")
@@ -191,6 +198,7 @@ def _moment(text: str) -> int:
 _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
     "path": ("path", str),
     "source": ("source", _source),
+    "archive": ("archive", str),
     "view": ("view", _one_of(*VIEWS, "events", *COUNTED)),
     "table": ("table", parse_table_name),
     "mode": ("mode", _one_of("FAILFAST", "PERMISSIVE")),
@@ -212,7 +220,7 @@ _NAMES: Final[Mapping[str, tuple[str, _Read]]] = {
 }
 """Options, each with its field and what reads it."""
 
-_OF_TOPIC: Final = ("start", "end", "min_partitions", "max_offsets")
+_OF_TOPIC: Final = ("archive", "start", "end", "min_partitions", "max_offsets")
 _SELECTS: Final = ("tables", "operations", "server_ids", "gtids", "after_us", "before_us")
 _OF_FILES: Final = ("definitions", "ignore_missing_files", "max_partition_bytes")
 _OPTIONS: Final = {name.lower(): known for name, known in _NAMES.items()}

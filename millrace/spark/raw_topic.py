@@ -7,10 +7,11 @@ archived of a topic is read from the archive in the same way.
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from millrace.binlog.grammar import HEADING, Role
 from millrace.binlog.header import TYPE_OFFSET
@@ -18,6 +19,7 @@ from millrace.binlog.transaction import codes_of
 from millrace.contract import EventKey, RawKey
 from millrace.kafka.input import InputReader, committed_batches
 from millrace.runtime.settings import KafkaSettings
+from millrace.spark.archive import Archive
 from millrace.spark.decoding import ENDS, Decoding, RawDecoder
 from millrace.stage import Record
 
@@ -63,17 +65,6 @@ class Piece:
         return self.start, self.end - 1
 
 
-class Archive(Protocol):
-    """Records of a topic of one partition before an offset, kept elsewhere."""
-
-    @property
-    def end(self) -> int:
-        """That offset."""
-
-    def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
-        """Return these in their order, up to ``count`` at once, with their offsets for timestamps."""
-
-
 @dataclass(frozen=True, slots=True)
 class CarriedSettings:
     """How executors connect to Kafka: the settings, and certificates as text, not as files."""
@@ -108,14 +99,33 @@ def read_piece(
 ) -> Iterator[Sequence[Record]]:
     """Yield the committed records of a piece in batches, those that an ``archive`` has from there.
 
-    Unless they are to be ``dated``, which those of an archive are not, they have offsets for timestamps.
+    Unless they are to be ``dated``, they have offsets for timestamps.
     """
     start = piece.start
     if archive is not None and start < archive.end:
-        yield from archive.batches(_ARCHIVED_BATCH, start, min(piece.end, archive.end))
+        yield from archive.batches(_ARCHIVED_BATCH, start, min(piece.end, archive.end), dated=dated)
         start = archive.end
-    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        yield from committed_batches(carried.unpack(folder), topic, _GROUP, start, piece.end, dated=dated)
+    if start < piece.end:
+        with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+            yield from committed_batches(carried.unpack(folder), topic, _GROUP, start, piece.end, dated=dated)
+
+
+def last_record(
+    carried: CarriedSettings, topic: str, start: int, end: int, archive: Archive | None = None
+) -> Record | None:
+    """Return the last committed record from an offset to before another.
+
+    The offsets in between may be those of ends of Kafka's transactions, or of aborted ones.
+    """
+    begin, stride = end, 2
+    while begin > start:
+        begin, stride = max(start, end - stride), 100 * stride
+        found = None
+        for records in read_piece(carried, topic, Piece(begin, end), archive=archive):
+            found = records[-1]
+        if found is not None:
+            return found
+    return None
 
 
 def read_spans(
@@ -153,8 +163,7 @@ def find_pieces(
     start, end = offsets
     if start >= end:
         return []
-    with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        search = _Search(reader, first, end, archive)
+    with _searching(settings, topic, first, end, archive) as search:
         if start > first:
             start = search.place(start, end) or start
         wanted = [start + (end - start) * index // number for index in range(1, number)]
@@ -171,7 +180,13 @@ def find_pieces(
         ]
 
 
-def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> Piece | None:
+def whole_stretch(
+    settings: KafkaSettings,
+    topic: str,
+    offsets: tuple[int, int],
+    first: int,
+    archive: Archive | None = None,
+) -> Piece | None:
     """Return the stretch of a raw topic from where no transaction is open to the last such place.
 
     None where a transaction that begins at the first of the ``offsets`` does not end before the last.
@@ -179,8 +194,7 @@ def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int],
     start, end = offsets
     if start >= end:
         return None
-    with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        search = _Search(reader, first, end)
+    with _searching(settings, topic, first, end, archive) as search:
         begun = stop = search.last_place(start)
         decoder = RawDecoder(Decoding("raw", into_rows=False, now_ms=0))
         if (described := search.described(begun)) is not None:
@@ -192,13 +206,19 @@ def whole_stretch(settings: KafkaSettings, topic: str, offsets: tuple[int, int],
         return None if stop == start else Piece(start, stop, search.described(start))
 
 
-def first_place(settings: KafkaSettings, topic: str, offsets: tuple[int, int], first: int) -> int | None:
+def first_place(
+    settings: KafkaSettings,
+    topic: str,
+    offsets: tuple[int, int],
+    first: int,
+    archive: Archive | None = None,
+) -> int | None:
     """Return the first of some offsets where a transaction begins, or one has just ended."""
     start, end = offsets
     if start >= end:
         return None
-    with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, end).place(start, end, most=end - start)
+    with _searching(settings, topic, first, end, archive) as search:
+        return search.place(start, end, most=end - start)
 
 
 def described_at(
@@ -214,8 +234,8 @@ def described_at(
 
     It is the record at this offset, unless ``end`` says how far to look.
     """
-    with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        return _Search(reader, first, offset + 1 if end is None else end, archive).described(offset)
+    with _searching(settings, topic, first, offset + 1 if end is None else end, archive) as search:
+        return search.described(offset)
 
 
 def head_of_file(
@@ -227,9 +247,26 @@ def head_of_file(
     first offset of the topic.
     """
     start, end = offsets
-    with InputReader(settings, topic, _GROUP, ends=True) as reader:
-        begin = _Search(reader, first, end, file_of=_file_of_event).start_of_file(start)
+    with _searching(settings, topic, first, end, file_of=_file_of_event) as search:
+        begin = search.start_of_file(start)
     return None if begin is None else (begin, min(begin + _FIRST_RECORDS, start))
+
+
+@contextmanager
+def _searching(  # noqa: PLR0917 - as _Search has them
+    settings: KafkaSettings,
+    topic: str,
+    first: int,
+    end: int,
+    archive: Archive | None = None,
+    file_of: "_FileOf | None" = None,
+) -> "Iterator[_Search]":
+    """Search a topic before an offset; Kafka is not asked where an archive has all of that."""
+    if archive is not None and end <= archive.end:
+        yield _Search(None, first, end, archive, file_of)
+        return
+    with InputReader(settings, topic, _GROUP, ends=True) as reader:
+        yield _Search(reader, first, end, archive, file_of)
 
 
 class _Search:
@@ -237,11 +274,11 @@ class _Search:
 
     def __init__(
         self,
-        reader: InputReader,
+        reader: InputReader | None,
         first: int,
         end: int,
-        archive: Archive | None = None,
-        file_of: "_FileOf | None" = None,
+        archive: Archive | None,
+        file_of: "_FileOf | None",
     ) -> None:
         self._reader = reader
         self._first = first
@@ -257,7 +294,7 @@ class _Search:
             archived = self._archive.batches(_BATCH, start, min(until, self._archive.end))
             yield from chain.from_iterable(archived)
             start = self._archive.end
-        if start < until:
+        if start < until and self._reader is not None:
             self._reader.jump(start)
             yield from chain.from_iterable(self._reader.batches(_BATCH, until))
 

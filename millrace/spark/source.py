@@ -6,7 +6,7 @@ between two calls but what the pickled objects have.
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,13 +26,14 @@ from millrace.rowmapper.definitions import read_definitions
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
+from millrace.spark.archive import Archive
 from millrace.spark.decoding import NOWHERE, Decoding, prepare_worker, sections_of
 from millrace.spark.event_views import EventsView, events_schema
 from millrace.spark.files import Fault, Scan, Span, list_files, scan
-from millrace.spark.history import schema_history
+from millrace.spark.history import defining_records, schema_history
 from millrace.spark.options import Options
 from millrace.spark.statistics import STATISTICS, SUMS, StatisticsView
-from millrace.spark.topic import RawTopic, TopicSpan
+from millrace.spark.topic import RawTopic, Reached, TopicSpan
 from millrace.spark.views import (
     COUNTED,
     OF_TABLE,
@@ -88,12 +89,21 @@ class _Files:
 
 
 class _Topic:
-    """The raw topic, as it is at the time."""
+    """The raw topic, as it is at the time, after what is archived of it; or an archive alone."""
 
     def __init__(self, topic: RawTopic, options: Options) -> None:
         self.topic = topic
-        self.definitions = topic.definitions
+        self._options = options
         self._least = options.min_partitions
+
+    def definitions(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return the definitions of tables as read from a server, and the schema history."""
+        if self._options.source is not None:
+            return self.topic.definitions()
+        archive, given = self.topic.archive, self._options.definitions
+        statements = () if archive is None else defining_records(archive)
+        known = {} if given is None else read_definitions(Path(given))
+        return (), schema_history(self._options.name, statements, given=known)
 
     def spans(self, *, decoded: bool) -> Sequence[TopicSpan]:
         """Return the parts that are read by themselves."""
@@ -153,13 +163,15 @@ class MillraceDataSource(DataSource):
         return self._files
 
     def topic(self) -> RawTopic:
-        """Return the raw topic of the source."""
+        """Return the raw topic of the source, with its archive."""
         options = self.parsed
-        return RawTopic(self._settings().kafka, options.name, options.start, options.end)
+        archive = None if options.archive is None else Archive.read(options.archive)
+        kafka, alone = self._settings().kafka, options.source is None
+        return RawTopic(kafka, options.name, options.start, options.end, archive, alone=alone)
 
     def _settings(self) -> RowMapperSettings:
         options = self.parsed
-        kafka = options.kafka if options.path is None else NOWHERE["kafka"]
+        kafka = options.kafka if options.source is not None and options.path is None else NOWHERE["kafka"]
         given = {"kafka": kafka} if kafka else {}
         return load_settings(RowMapperSettings, source=options.name, registry=NOWHERE["registry"], **given)
 
@@ -198,8 +210,8 @@ class _Reading:
         options, layout = self._options, self._layout
         if options.view == "raw":
             raw = RawView(layout)
-            for records in span.records(dated=True):
-                yield from raw.take(records)
+            for records in span.linked(previous="previous" in layout.names):
+                yield raw.batch(records)
             return
         known = decoding or self._decoding
         assert known is not None
@@ -275,6 +287,11 @@ class _Stretch(InputPartition):
     decoding: Decoding | None
 
 
+def _told(reached: Reached) -> dict[str, Any]:
+    """Return an offset of a stream as Spark keeps it."""
+    return {name: value for name, value in asdict(reached).items() if value is not None}
+
+
 class LogStreamReader(DataSourceStreamReader):
     """Reads the raw topic as a stream, whose offsets lie where no transaction is open."""
 
@@ -284,43 +301,45 @@ class LogStreamReader(DataSourceStreamReader):
         self._options = source.parsed
         self._decoded = self._options.view != "raw"
         self._reading = _Reading(self._options, schema, None)
-        self._reached: int | None = None
+        self._reached: Reached | None = None
 
     @cached_property
     def _topic(self) -> RawTopic:
         assert self._source is not None
         return self._source.topic()
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the stream begins."""
-        self._reached = self._topic.beginning()
-        return {"offset": self._reached}
+        self._reached = self._topic.beginning(decoded=self._decoded)
+        return _told(self._reached)
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the next micro-batch ends, at most ``maxOffsetsPerTrigger`` offsets further.
 
         A new query asks for this before anything else; one that is continued has asked for partitions.
         """
-        start = self._topic.beginning() if self._reached is None else self._reached
-        self._reached = self._topic.next_end(start, self._options.max_offsets)
-        return {"offset": self._reached}
+        start = self._reached or self._topic.beginning(decoded=self._decoded)
+        self._reached = self._topic.next_end(start, self._options.max_offsets, decoded=self._decoded)
+        return _told(self._reached)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the spans of a micro-batch.
 
         After a restart Spark asks for those between the last offset and itself, which tells where that is.
         """
-        self._reached = max(self._reached or 0, end["offset"])
-        if start["offset"] > end["offset"]:
-            raise LogDataError(f"a micro-batch from offset {start['offset']} back to {end['offset']}")
-        if start == end:
+        begin, stop = Reached(**start), Reached(**end)
+        if self._reached is None or self._reached.offset < stop.offset:
+            self._reached = stop
+        if begin.offset > stop.offset:
+            raise LogDataError(f"a micro-batch from offset {begin.offset} back to {stop.offset}")
+        if begin.offset == stop.offset:
             return []
         topic, decoding = self._topic, None
         if self._decoded:
             assert self._source is not None
             decoding = self._source.decoding(*topic.definitions())
         least = self._options.min_partitions
-        spans = topic.between(start["offset"], end["offset"], least, decoded=self._decoded)
+        spans = topic.between(begin, stop.offset, least, decoded=self._decoded)
         return [_Stretch(span, decoding) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -37,6 +37,8 @@ _TEXTS: Final = pa.list_(_TEXT)
 _LONG: Final = pa.int64()
 _TIME: Final = pa.timestamp("us", "UTC")
 
+_HEADERS: Final = pa.list_(pa.struct([("key", _TEXT), ("value", pa.binary())]))
+
 OF_TRANSACTION: Final = _schema(
     _commit_ts=_TIME,
     _gtid=_TEXT,
@@ -79,10 +81,11 @@ OF_TABLE: Final = _schema(**_OF_CHANGES, _missing=_TEXTS)
 VIEWS: Final[Mapping[str, pa.Schema]] = {
     "raw": _schema(
         offset=_LONG,
+        previous=_LONG,
         timestamp=_TIME,
         key=pa.binary(),
         value=pa.binary(),
-        headers=pa.list_(pa.struct([("key", _TEXT), ("value", pa.binary())])),
+        headers=_HEADERS,
     ),
     "changes": _schema(
         database=_TEXT,
@@ -137,27 +140,30 @@ class RawView:
     def __init__(self, layout: pa.Schema) -> None:
         self._layout = layout
 
-    def take(self, records: Sequence[Record]) -> Iterator[pa.RecordBatch]:
-        """Take the next raw records."""
-        offsets, timestamps, keys, values, headers = zip(*records, strict=True)
-        made: dict[str, Callable[[], pa.Array]] = {
-            "offset": lambda: pa.array(offsets, pa.int64()),
-            "timestamp": lambda: pa.array(timestamps, pa.timestamp("ms", "UTC")),
-            "key": lambda: pa.array(keys, pa.binary()),
-            "value": lambda: pa.array(values, pa.binary()),
-            "headers": lambda: _headers(headers),
-        }
-        yield _batch(made, self._layout, len(records))
+    def batch(self, records: "tuple[Sequence[Record], int | None] | pa.RecordBatch") -> pa.RecordBatch:
+        """Return columns of raw records, which come with the offset of the one before them, or as columns."""
+        if isinstance(records, pa.RecordBatch):
+            return batch_of(records, self._layout)
+        block, previous = records
+        return _batch(_of_block(block, previous), self._layout, len(block))
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Return what is left."""
-        return iter(())
+
+def _of_block(block: Sequence[Record], previous: int | None) -> Mapping[str, Callable[[], pa.Array]]:
+    """Return the columns of raw records."""
+    offsets, timestamps, keys, values, headers = zip(*block, strict=True)
+    return {
+        "offset": lambda: pa.array(offsets, _LONG),
+        "previous": lambda: pa.array([previous, *offsets[:-1]], _LONG),
+        "timestamp": lambda: pa.array(timestamps, pa.timestamp("ms", "UTC")),
+        "key": lambda: pa.array(keys, pa.binary()),
+        "value": lambda: pa.array(values, pa.binary()),
+        "headers": lambda: _headers(headers),
+    }
 
 
 def _headers(headers: Iterable[Any]) -> pa.Array:
-    type_ = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [one and [{"key": name, "value": value} for name, value in one] for one in headers]
-    return pa.array(rows, type_) if any(rows) else pa.nulls(len(rows), type_)
+    return pa.array(rows, _HEADERS) if any(rows) else pa.nulls(len(rows), _HEADERS)
 
 
 class DecodedView(ABC):

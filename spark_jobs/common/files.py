@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from millrace.spark.archive import file_system
+
 _MOST_OPEN: Final = 64
 """Files that are open at the same time: each has buffers of its own."""
 
 _PAGE_ROWS: Final = 1 << 20
 """Rows of a page, which ends at 1 MiB: each has a compression of its own."""
-
-_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,6 @@ class WrittenFile:
     path: str
     rows: int
     bytes: int
-
-
-def file_system(place: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a folder and the folder's path in it; ``s3a`` is what Spark calls ``s3``."""
-    scheme, _, rest = place.partition("://")
-    if not rest:
-        return fs.LocalFileSystem(), place.removeprefix("file:")
-    found, path = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
-    return found, path
 
 
 def remove_others(folder: str, files: Iterable[WrittenFile]) -> None:

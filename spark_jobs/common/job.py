@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal, TypeVar
@@ -45,9 +45,11 @@ from millrace.runtime.config_option import config_option
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
-from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
+from millrace.runtime.settings import KafkaSettings, RegistrySettings, ServiceSettings, load_settings
+from millrace.spark.archive import Archive, has_archive
+from millrace.spark.topic import Bound as SourceBound
+from millrace.spark.topic import RawTopic
 from millrace.text import printable
-from spark_jobs.common.archive import archived_slice, next_slice, read_archive
 from spark_jobs.common.faults import Fault, Faults
 from spark_jobs.common.index import INDEX, index_page, is_ours, reports_in
 from spark_jobs.common.kafka import Bound, TopicSlice, kafka_options, parse_bound, resolve_slice, scan
@@ -84,10 +86,10 @@ _INPUT_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.InputLostError: )
 _BROKER_LOST: Final = re.compile(r"(?<=millrace\.kafka\.errors\.BrokerError: )[^\n]*")
 """What our own client says in an executor."""
 
-_SOURCE_LOST: Final = re.compile(r"(?<=millrace\.runtime\.errors\.UserError: )[^\n]*")
-"""What our data source says in a process of its own."""
-
-_ARCHIVE_LOST: Final = re.compile(r"(?<=spark_jobs\.common\.archive\.ArchiveError: )[^\n]*")
+_SOURCE_LOST: Final = re.compile(
+    r"millrace\.(?:spark\.archive\.ArchiveError|runtime\.errors\.UserError): ([^\n]*)"
+)
+"""What the source ``millrace`` says in a process of its own."""
 
 _KAFKA_LOST: Final = re.compile(
     r"(?<=org\.apache\.kafka\.common\.errors\.)(?!Serialization)\w+Exception[^\n]*"
@@ -313,7 +315,7 @@ def _run_of(manifest: str | None) -> str:
 
 def _as_input(part: TopicSlice) -> dict[str, Any]:
     """Return what ``summary.json`` says of a slice."""
-    archived = {} if part.archive is None else {"archive": part.archive.folder, "archived": part.archive.end}
+    archived = {} if part.archive is None else {"archive": part.archive.place, "archived": part.archive.end}
     return {"topic": part.topic, "offsets": part.offsets, **archived}
 
 
@@ -425,9 +427,8 @@ def job_command(
                     if appends and archive is not None:
                         _check_shared(spark, archive, "--archive")
                     options = kafka_options(settings.kafka)
-                    inputs = list(
-                        _inputs(spark, options, schemas, bounds, kind, archive=archive, appends=appends)
-                    )
+                    archived = archive and partial(_archived, settings.kafka, bounds, archive, appends)
+                    inputs = list(_inputs(spark, options, schemas, bounds, kind, archived=archived or None))
                     job = Job(name, folder, options, inputs, Steps(spark, name), spark, settings)
                     if not own.get("follow"):  # else it says so of each part, from where it resumes
                         job.say_inputs()
@@ -597,13 +598,12 @@ def _inputs(
     bounds: tuple[Bound, Bound],
     kind: Topic,
     *,
-    archive: str | None = None,
-    appends: bool = False,
+    archived: Callable[[str], tuple[TopicSlice, int]] | None = None,
 ) -> Iterator[Input]:
-    """Fix which offsets of each source are read, of its archive too, or by what the archive is continued."""
+    """Fix which offsets of each source are read: what ``archived`` returns, where there are archives."""
     for source, known in schemas.items():
-        if archive is not None:
-            part, first = _archived(spark, options, source, bounds, archive, appends=appends)
+        if archived is not None:
+            part, first = archived(source)
             yield Input(source, part, known, first)
             continue
         part = resolve_slice(spark, options, f"{source}.{kind}", *bounds)
@@ -621,24 +621,26 @@ def _inputs(
 
 
 def _archived(
-    spark: SparkSession,
-    options: Mapping[str, str],
-    source: str,
-    bounds: tuple[Bound, Bound],
-    folder: str,
-    *,
-    appends: bool,
+    kafka: KafkaSettings, bounds: tuple[Bound, Bound], folder: str, appends: bool, source: str
 ) -> tuple[TopicSlice, int]:
-    """Fix what is read of a source that has an archive, and the first offset that there is."""
-    found = read_archive(spark, folder, source)
-    if appends:
-        part = next_slice(spark, options, f"{source}.raw", found)
-        return part, part.offsets[0][0]
-    if found is None:
-        raise SettingsError(
-            [f"--archive {folder} has no archive of {source}; `millrace job archive` writes one"]
-        )
-    return archived_slice(spark, options, found, *bounds)
+    """Fix what is read of a source that has an archive, and the first offset that there is.
+
+    For who ``appends`` to the archive it is what follows it.
+    """
+    place = f"{absolute(folder)}/{source}"
+    archive = None if appends and not has_archive(place) else Archive.read(place)
+    start, end = map(_bound_of_source, bounds)
+    topic = RawTopic(kafka, source, start, end, archive)
+    held, asked = topic.extent()
+    begin = asked.start if not appends or topic.archive is None else topic.archive.end
+    offsets = {0: (begin, max(begin, asked.stop))}
+    return TopicSlice(f"{source}.raw", offsets, bounds != (None, None), topic.archive), held.start
+
+
+def _bound_of_source(bound: Bound) -> SourceBound:
+    if isinstance(bound, datetime):
+        return SourceBound(timestamp_ms=int(bound.timestamp() * 1000))
+    return SourceBound(bound)
 
 
 @contextmanager
@@ -699,8 +701,8 @@ def _check_not_deleted(job: Job, before: AbstractSet[str]) -> None:
 def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
     """Explain a failure of Kafka or an archive while a job ran, if an error of Spark reports one."""
     stands = "; the previous results remain. "
-    if (lost := _ARCHIVE_LOST.search(text)) is not None:
-        return lost[0], ExitCode.DATA
+    if (lost := _SOURCE_LOST.search(text)) is not None:
+        return lost[1], ExitCode.DATA
     if (lost := _BROKER_LOST.search(text) or _KAFKA_LOST.search(text)) is not None:
         told = " ".join(lost[0].split())[:300]
         advice = "Run the job again once the brokers answer"
@@ -709,8 +711,6 @@ def _kafka_words(name: str, text: str) -> tuple[str, ExitCode] | None:
         told = " ".join(gone[0].split())[:300]
         advice = "Begin later with --from, or raise the topic's retention"
         return f"records were deleted while {name} read them ({told}){stands}{advice}", ExitCode.DATA
-    if (lost := _SOURCE_LOST.search(text)) is not None:
-        return lost[0], ExitCode.DATA
     return None
 
 

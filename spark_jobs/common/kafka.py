@@ -10,10 +10,10 @@ division.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -25,7 +25,7 @@ from millrace.contract import HEADER_CHUNK, HEADER_MARKER, is_of_rows
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import Record
+from millrace.spark.archive import Archive
 from spark_jobs.common.session import java_class
 
 RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary, value binary, fault string"
@@ -36,6 +36,11 @@ RECORD_SCHEMA: Final = "partition int, offset bigint, time timestamp, key binary
 
 RAW_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 """What a record of a topic has in Kafka's source, and in an archive."""
+
+_ARCHIVED: Final = (
+    "offset bigint, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
 
 Bound = int | datetime | None
 """Where a slice begins or ends: an offset, a time, or None for the topic's own beginning or end."""
@@ -53,24 +58,6 @@ _SMALLEST_LONG: Final = 1 << 31
 """Smaller numbers reach Java as Integer, where Kafka wants a Long; as a time it is January 1970."""
 
 
-class Kept(Protocol):
-    """Records of a topic of one partition before an offset, kept in a folder."""
-
-    @property
-    def folder(self) -> str:
-        """The folder."""
-
-    @property
-    def end(self) -> int:
-        """That offset."""
-
-    def scan(self, spark: SparkSession, start: int, end: int) -> DataFrame:
-        """Return the records from an offset to before another as Kafka's source has them."""
-
-    def batches(self, count: int, start: int, end: int) -> Iterator[Sequence[Record]]:
-        """Return these in their order, up to ``count`` at once, with their offsets for timestamps."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopicSlice:
     """Part of a topic: for each of its partitions the first offset and the one after the last.
@@ -82,7 +69,7 @@ class TopicSlice:
     topic: str
     offsets: Mapping[int, tuple[int, int]]
     bounded: bool = False
-    archive: Kept | None = None
+    archive: Archive | None = None
 
     @property
     def count(self) -> int:
@@ -322,7 +309,7 @@ def scan(
     if part.archive is not None:
         ((start, end),) = part.offsets.values()
         if start < part.archive.end:
-            found = part.archive.scan(spark, start, min(end, part.archive.end))
+            found = _scan_archive(spark, part.archive, start, min(end, part.archive.end))
             if end > part.archive.end:
                 rest = replace(part.between(part.archive.end, end), archive=None)
                 found = found.union(scan(spark, options, rest, whole=whole).select(*RAW_COLUMNS))
@@ -341,6 +328,15 @@ def scan(
         )
         .load()
     )
+
+
+def _scan_archive(spark: SparkSession, archive: Archive, start: int, end: int) -> DataFrame:
+    """Return the archived records from an offset to before another as Kafka's source has them."""
+    paths = [one.path for one in archive.between(start, end).files]
+    found = spark.read.schema(_ARCHIVED)
+    records = found.parquet(*paths) if paths else spark.createDataFrame([], _ARCHIVED)
+    inside = (sf.col("offset") >= start) & (sf.col("offset") < end)
+    return records.where(inside).withColumn("partition", sf.lit(0)).select(*RAW_COLUMNS)
 
 
 def stream(

@@ -39,10 +39,23 @@ def read_log(
     return reader.load()
 
 
-def follow_log(job: "Job", one: "Input", view: str, *, columns: StructType, most_offsets: int) -> DataFrame:
-    """Return a view of a raw topic as a stream that begins where the job does, as :func:`read_log` does."""
+def follow_log(
+    job: "Job",
+    one: "Input",
+    view: str,
+    *,
+    columns: StructType | None = None,
+    most_offsets: int,
+    end: int | None = None,
+) -> DataFrame:
+    """Return a view of a raw topic as a stream that begins where the job does, as :func:`read_log` does.
+
+    It ends before the offset ``end``.
+    """
     reader = _reader(job, job.spark.readStream, one, view, columns)
     bounds = {"startingOffsets": _slice(one)["startingOffsets"], "maxOffsetsPerTrigger": str(most_offsets)}
+    if end is not None:
+        bounds["endingOffsets"] = str(end)
     return reader.options(**bounds).load()
 
 
@@ -57,7 +70,8 @@ def _slice(one: "Input") -> Mapping[str, str]:
     """Return the bounds of a slice as Spark's Kafka source names them."""
     ((start, end),) = one.part.offsets.values()
     bounds = {"startingOffsets": start, "endingOffsets": end}
-    return {name: json.dumps({one.part.topic: {"0": offset}}) for name, offset in bounds.items()}
+    archive = {} if one.part.archive is None else {"archive": one.part.archive.place}
+    return archive | {name: json.dumps({one.part.topic: {"0": at}}) for name, at in bounds.items()}
 
 
 def _of_kafka(settings: KafkaSettings) -> dict[str, str]:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from millrace.local import Kafka, MySQL, Registry
 from millrace.rowmapper.definitions import read_definitions
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import load_settings
+from millrace.spark.archive import Archive
 from spark_jobs.analytics import count_log, counts_of, of_kind, rows_per_table
-from spark_jobs.common.archive import append
-from spark_jobs.common.job import Job, RawJobSettings, RowJobSettings, _inputs
+from spark_jobs.archive import stream_into
+from spark_jobs.common.job import Job, RawJobSettings, RowJobSettings, _archived, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
 from spark_jobs.common.session import Steps
@@ -148,7 +150,10 @@ class Runs:
     def job(self, start: str = "earliest", archive: str | None = None) -> Job:
         source = self.world.source
         bounds = parse_bound(start), None
-        inputs = list(_inputs(self.spark, self.options, {source: {}}, bounds, "raw", archive=archive))
+        archived = partial(_archived, self.world.settings, bounds, archive, False) if archive else None
+        inputs = list(
+            _inputs(self.spark, self.options, {source: {}}, bounds, "raw", archived=archived or None)
+        )
         settings = load_settings(RowJobSettings, source=source, kafka=self.world.settings.model_dump())
         steps = Steps(self.spark, "reprocess")
         return Job("reprocess", str(self.folder), self.options, inputs, steps, self.spark, settings)
@@ -220,6 +225,14 @@ def test_transactions_that_are_asked_for(
     assert found == every[-len(found) :]
 
 
+def archive_up_to(job: Job, folder: str, end: int) -> Archive:
+    (one,) = job.inputs
+    query = stream_into(job, one, f"{folder}/{one.source}", "0 seconds", end)
+    query.processAllAvailable()
+    query.stop()
+    return Archive.read(f"{folder}/{one.source}")
+
+
 def test_an_archive_is_read_as_the_topic_is(
     runs: Runs, world: RowsWorld, published: dict[str, list[Any]], tmp_path: Path
 ) -> None:
@@ -227,18 +240,15 @@ def test_an_archive_is_read_as_the_topic_is(
     job = runs.job()
     ((start, end),) = job.inputs[0].part.offsets.values()
     middle = (start + end) // 2
-    before = append(
-        job.spark, job.kafka, job.inputs[0].part.between(start, middle), str(tmp_path), None, run=job.run
-    )
-    assert (before.start, before.end) == (start, middle)
+    before = archive_up_to(job, str(tmp_path), middle)
+    assert start <= before.last < middle
     runs.run(pieces=5, archive=str(tmp_path))
     assert (
         runs.tables().items()
         >= {table: sorted(rows, key=_place) for table, rows in published.items()}.items()
     )
 
-    rest = job.inputs[0].part.between(middle, end)
-    append(job.spark, job.kafka, rest, str(tmp_path), before, run="run-second")
+    archive_up_to(job, str(tmp_path), end)
     whole = runs.job(archive=str(tmp_path))
     assert whole.inputs[0].part.archive is not None
     counted = count_log(job), count_log(whole)
@@ -368,14 +378,12 @@ def test_definitions_that_no_log_tells_are_given(
         if (HEADER_CHUNK, b"1/3") in (one.headers() or ())
     ]
     job = runs.job()
-    ((start, end),) = job.inputs[0].part.offsets.values()
+    ((_, end),) = job.inputs[0].part.offsets.values()
     (middle,) = chunked
     folder = str(tmp_path / "archive")
-    before = append(
-        job.spark, job.kafka, job.inputs[0].part.between(start, middle), folder, None, run=job.run
-    )
+    archive_up_to(job, folder, middle)
     check(folder)
-    append(job.spark, job.kafka, job.inputs[0].part.between(middle, end), folder, before, run="run-second")
+    archive_up_to(job, folder, end)
     admin = connect(world.settings)
     for deleted in admin.delete_records([TopicPartition(world.topics.raw, 0, end)]).values():
         deleted.result()

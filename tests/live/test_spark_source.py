@@ -12,9 +12,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from millrace.kafka.client import connect
+from millrace.kafka.topics import delete_records
 from millrace.local import Kafka, MySQL
 from millrace.local.java import spark_environment
 from millrace.spark import register
+from millrace.spark.archive import Archive
 from tests.live.reader_world import ReaderWorld
 from tests.service_process import wait_for
 from tests.shared import PROJECT, environment_with
@@ -137,6 +140,38 @@ def test_a_topic_is_a_batch_and_a_stream(spark: SparkSession, table: Table, tmp_
     read = spark.read.parquet(str(tmp_path / "table"))
     assert folded(read) == table.rows()
     assert read.count() == read.select("_sequence").distinct().count()
+    check_archive(spark, table, str(tmp_path / "archive"))
+
+
+def check_archive(spark: SparkSession, table: Table, place: str) -> None:
+    """Read the changes from an archive that the recipe has written, of which the topic loses the most."""
+    everything = table.read(spark).orderBy("_sequence").collect()
+    raw = spark.readStream.format("millrace").options(
+        source=table.source, view="raw", maxOffsetsPerTrigger="50"
+    )
+    raw = raw.option("kafka.bootstrap.servers", table.brokers).load().writeStream.format("parquet")
+    query = raw.option("checkpointLocation", f"{place}/_checkpoint").start(place)
+    query.processAllAvailable()
+    query.stop()
+    alone = spark.read.format("millrace").option("archive", place).load()
+    assert alone.orderBy("_sequence").collect() == everything
+    last = Archive.read(place).last
+    delete_records(connect(table.world.settings), {(f"{table.source}.raw", 0): last - 10})
+    table.change(2)
+    wait_for(
+        lambda: folded(table.read(spark, archive=place, table=table.name)) == table.rows(), None, "events"
+    )
+    joined = table.read(spark, archive=place, minPartitions="5").orderBy("_sequence").collect()
+    assert joined[: len(everything)] == everything
+    assert len(joined) > len(everything)
+    stream = spark.readStream.format("millrace").options(source=table.source, archive=place)
+    stream = (
+        stream.options(maxOffsetsPerTrigger="100").option("kafka.bootstrap.servers", table.brokers).load()
+    )
+    query = stream.writeStream.format("memory").queryName("joined").start()
+    query.processAllAvailable()
+    query.stop()
+    assert spark.table("joined").orderBy("_sequence").collect() == joined
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """What is an event whole, and the statements in an archive that define tables."""
 
+import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from millrace.binlog.types import EventType
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, SOURCE_CHANGED
+from millrace.spark import history
+from millrace.spark.archive import Archive
 from millrace.spark.raw_topic import is_whole
-from spark_jobs.common import archive
 from spark_jobs.common.kafka import TopicSlice
 from spark_jobs.common.pieces import defining_records
 from tests.spark_session import SPARK
@@ -62,13 +64,17 @@ def test_statements_that_define_tables_are_found_with_all_of_their_chunks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """In an archive, which needs no Kafka, and in a part of it."""
+    offsets = [None, *(offset for offset, *_ in RECORDS)]
     rows = [
-        (0, offset, None, key, value, None if header is None else [(_name(key), header), ("other", None)])
-        for offset, key, value, header in RECORDS
+        (offset, before, None, key, value, header and [(_name(key), header), ("other", None)])
+        for before, (offset, key, value, header) in zip(offsets, RECORDS, strict=False)
     ]
-    spark.createDataFrame(rows, archive._SCHEMA).write.parquet(str(tmp_path / "run"))
-    file = archive.ArchivedFile("run", 0, 2014, len(rows), 0, 0, 0)
-    whole = archive.Archive(str(tmp_path), "shop.raw", 0, 2015, [file])
+    schema = (
+        "offset bigint, previous bigint, timestamp timestamp, key binary, value binary, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    spark.createDataFrame(rows, schema).coalesce(1).write.parquet(str(tmp_path / "run"))
+    whole = Archive.read(json.dumps([str(path) for path in tmp_path.glob("run/*.parquet")]))
 
     def found(start: int, end: int) -> list[tuple[int, bytes | None, bytes | None]]:
         part = TopicSlice("shop.raw", {0: (start, end)}, archive=whole)
@@ -78,4 +84,5 @@ def test_statements_that_define_tables_are_found_with_all_of_their_chunks(
     # The chunks of a large statement follow its first, as they would be read; so does the description after
     # one that is cut.
     assert found(0, 2015) == expected
+    assert [(one.offset, one.key, one.value or b"") for one in history.defining_records(whole)] == expected
     assert found(1, 2000) == expected[1:4]

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from millrace.runtime.settings import load_settings
 from spark_jobs import archive, reprocess
-from spark_jobs.common.archive import Archive, ArchivedFile
 from spark_jobs.common.files import WrittenFile
 from spark_jobs.common.job import Job, RawJobSettings, _settings
 from spark_jobs.common.outcome import Outcome
@@ -168,13 +167,10 @@ def test_nothing_read_is_a_verdict_of_its_own() -> None:
         "4 records were written, but 3 dead letters could not be decoded.",
         "bad",
     )
-    file = ArchivedFile("1.parquet", 0, 4, 5, 100, 0, 0)
-    held = Archive("archive", "shop.raw", 0, 5, [file])
-    assert archive.report(job, {"shop": archive.Archived(held, [])}).result == (
-        "Nothing was added: the topics have no record after the archives.",
-        "doubt",
-    )
-    assert archive.report(job, {"shop": archive.Archived(held, [file])}).result == (
-        "5 records added.",
-        "good",
-    )
+    figures = {"archive": "archive", "start": 0, "end": 5, "records": 5, "files": 1, "bytes": 100}
+    for added, expected in (
+        (0, ("Nothing was added: the topics have no record after the archives.", "doubt")),
+        (5, ("5 records added.", "good")),
+    ):
+        told = {"shop": {**figures, "added": {"records": added}}}
+        assert archive.report(job, told).result == expected

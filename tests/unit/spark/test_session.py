@@ -159,7 +159,7 @@ def test_digits_that_read_as_a_date_are_no_offset_by_accident(text: str) -> None
             ExitCode.DATA,
         ),
         (
-            "Traceback\nspark_jobs.common.archive.ArchiveError: a/1.parquet cannot be read; restore it\n at",
+            "Traceback\nmillrace.spark.archive.ArchiveError: a/1.parquet cannot be read; restore it\n at",
             "a/1.parquet cannot be read; restore it",
             ExitCode.DATA,
         ),
