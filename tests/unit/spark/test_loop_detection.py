@@ -279,7 +279,7 @@ def test_what_does_not_arrive_or_arrives_twice(spark: SparkSession) -> None:
     assert (twice.kind, twice.origins, twice.members) == ("delivered twice", [21], ["bottom"])
     assert twice.transactions == 5
     assert twice.path == ["left", "right", "bottom"]
-    assert twice.statements == []
+    assert not twice.statements
 
 
 def test_members_that_were_restored_and_one_that_applies_in_another_order(spark: SparkSession) -> None:
