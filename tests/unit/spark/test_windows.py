@@ -18,7 +18,7 @@ from millrace.spark.statistics import StatisticsView
 from millrace.stage import Record
 from spark_jobs.analytics import main
 from spark_jobs.windows.metrics import WindowMetrics
-from spark_jobs.windows.window import SUMS, TOTALS, add, columns, opened, record, totals, windows
+from spark_jobs.windows.window import SUMS, TOTALS, add, columns, record, totals, windows
 from tests.spark_session import SPARK, spark
 from tests.unit.spark.test_decoding import LOGS, log, pieces, raw
 from tests.unit.spark.test_statistics import count
@@ -58,19 +58,20 @@ class Windows:
     def frame(self, rows: Any, schema: Any) -> DataFrame:
         return self.spark.createDataFrame(rows, schema)
 
-    def add(self, rows: Sequence[dict[str, Any]], given: int = NOW) -> list[dict[str, Any]]:
+    def add(self, counted: Sequence[dict[str, Any]], given: int = NOW) -> list[dict[str, Any]]:
         """Add a micro-batch; return the windows that have changed, in their order."""
         self.number += 1
-        table = pa.Table.from_pylist(list(rows), LAYOUT)
+        table = pa.Table.from_pylist(list(counted), LAYOUT)
         batch = self.frame(table, columns()).selectExpr(
             "*", f"'{self.source}' AS source", f"{given}L AS given"
         )
-        self.kept = self.frame(add(batch, self.kept, self.number, *self.lengths).collect(), SUMS)
-        still_open = {row.start for row in opened(self.kept, *self.lengths).select("start").collect()}
+        rows = add(batch, self.kept, self.number, *self.lengths).collect()
+        self.kept = self.frame(rows, SUMS)
+        closed = max((row.until for row in rows if row.until is not None), default=0) - self.lengths[1]
         return [
-            record(row, WINDOW_S, closed=row.start not in still_open)
+            record(row, WINDOW_S, closed=row.start + WINDOW_S <= closed)
             for row in windows(self.kept, self.most_tables).orderBy("start").collect()
-            if row.batch == self.number or row.start not in still_open
+            if row.batch == self.number or row.start + WINDOW_S <= closed
         ]
 
 
@@ -97,7 +98,7 @@ class TestSpark:
         expected = {one["start"]: {**one, "closed": True} for one in whole}
         last: dict[int, dict[str, Any]] = {}
         one = Windows(spark)
-        for piece in pieces(records, 4):
+        for piece in pieces(records, 3):
             for window in one.add(counted(records[piece.start : piece.end], piece.described)):
                 assert not last.get(window["start"], {}).get("closed"), "a closed window does not change"
                 last[window["start"]] = window
