@@ -22,7 +22,9 @@ class Reader {
         var out = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
         for (int number = 0; Files.exists(folder.resolve(number + ".avsc")); number++) {
             var schema = new Schema.Parser().parse(Files.readString(folder.resolve(number + ".avsc")));
-            var reader = model.createDatumReader(schema);
+            var newest = folder.resolve(number + ".newest");
+            var by = Files.exists(newest) ? new Schema.Parser().parse(Files.readString(newest)) : schema;
+            var reader = model.createDatumReader(schema, by);
             var records = ByteBuffer.wrap(Files.readAllBytes(folder.resolve(number + ".records")));
             while (records.hasRemaining()) {
                 var data = new byte[records.getInt()];

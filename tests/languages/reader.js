@@ -48,11 +48,14 @@ function text(type, value) {
 const folder = process.argv[2];
 for (let number = 0; fs.existsSync(path.join(folder, `${number}.avsc`)); number++) {
   const type = readerOf(JSON.parse(fs.readFileSync(path.join(folder, `${number}.avsc`), 'utf8')));
+  const newest = path.join(folder, `${number}.newest`);
+  const by = fs.existsSync(newest) ? readerOf(JSON.parse(fs.readFileSync(newest, 'utf8'))) : type;
+  const resolver = by === type ? undefined : by.createResolver(type);
   const records = fs.readFileSync(path.join(folder, `${number}.records`));
   const lines = [];
   for (let start = 0; start < records.length; ) {
     const end = start + 4 + records.readInt32BE(start);
-    lines.push(`${number} ${text(type, type.fromBuffer(records.subarray(start + 4, end)))}\n`);
+    lines.push(`${number} ${text(by, by.fromBuffer(records.subarray(start + 4, end), resolver))}\n`);
     start = end;
   }
   fs.writeSync(1, lines.join(''));

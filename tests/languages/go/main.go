@@ -167,12 +167,17 @@ func main() {
 			return
 		}
 		schema := check(hamba.ParseWithCache(string(written), "", &hamba.SchemaCache{}))
-		read := check(library(schema, string(written)))
+		by, resolved := schema, schema
+		if newest, err := os.ReadFile(path + ".newest"); err == nil {
+			by = check(hamba.ParseWithCache(string(newest), "", &hamba.SchemaCache{}))
+			resolved = check(hamba.NewSchemaCompatibility().Resolve(by, schema))
+		}
+		read := check(library(resolved, string(written)))
 		records := check(os.ReadFile(path + ".records"))
 		for len(records) > 0 {
 			end := 4 + binary.BigEndian.Uint32(records)
 			value := check(read(records[4:end]))
-			fmt.Fprintf(out, "%d %s\n", number, text(schema, value))
+			fmt.Fprintf(out, "%d %s\n", number, text(by, value))
 			records = records[end:]
 		}
 	}
