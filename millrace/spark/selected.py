@@ -5,8 +5,9 @@ one query got by them it keeps for the next query of the same DataFrame, which t
 takes no filters of Spark; options say what need not be decoded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -51,35 +52,31 @@ class Selected:
         _, database, table = map(unescape_name, namespace.split("."))
         return not self.tables or any(one.matches(database, table) for one in self.tables)
 
-    def passing(self, rows: pa.RecordBatch, commit_times: pa.Array) -> pa.Array | None:
+    def passing(self, rows: pa.RecordBatch, commit_times: Callable[[], pa.Array]) -> pa.Array | None:
         """Return which changes of a batch are asked for; None where all are."""
         source = rows.column("source")
         masks = []
         if self.operations is not None:
-            masks.append(_of_texts(rows.column("op"), lambda text: text in self.operations))
+            masks.append(_of_texts(rows.column("op"), self.operations.__contains__))
         if self.server_ids is not None:
             masks.append(pc.is_in(source.field("server_id"), pa.array(sorted(self.server_ids), pa.int64())))
         if self.gtids is not None:
-            masks.append(_of_texts(source.field("gtid"), lambda text: text in self.gtids))
-        micros = commit_times.view(pa.int64())
+            masks.append(_of_texts(source.field("gtid"), self.gtids.__contains__))
         if self.after_us is not None:
-            masks.append(pc.greater(micros, self.after_us))
+            masks.append(pc.greater(commit_times().view(pa.int64()), self.after_us))
         if self.before_us is not None:
-            masks.append(pc.less(micros, self.before_us))
-        if not masks:
-            return None
-        whole = masks[0]
-        for mask in masks[1:]:
-            whole = pc.and_(whole, mask)
-        return whole
+            masks.append(pc.less(commit_times().view(pa.int64()), self.before_us))
+        return reduce(pc.and_, masks) if masks else None
 
 
 ALL: Final = Selected()
 
 
-def _of_texts(column: pa.DictionaryArray, wanted: Any) -> pa.Array:
+def _of_texts(column: pa.DictionaryArray, wanted: Callable[[str], bool]) -> pa.Array:
     """Return which texts are wanted; each distinct one is looked at once, and null is not wanted."""
-    found = pa.array([wanted(text) for text in column.dictionary.to_pylist()], pa.bool_())
+    if column.null_count == len(column):  # its dictionary has an empty text, which is no value
+        return pa.array([False] * len(column))
+    found = pa.array(map(wanted, column.dictionary.to_pylist()), pa.bool_())
     return pc.fill_null(found.take(column.indices), False)
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from millrace.avro.columnar import AvroColumns
 from millrace.avro.connect import own_name
 from millrace.avro.registry import split_wire_format
-from millrace.contract import escape_name, log_number
+from millrace.contract import HEADER_MARKER, escape_name, log_number
 from millrace.spark.decoding import Decoding, RawDecoder, WholeTransactions
 from millrace.spark.files import Fault
 from millrace.spark.json_columns import json_rows
@@ -159,6 +159,12 @@ def _of_block(block: Sequence[Record], previous: int | None) -> Mapping[str, Cal
         "value": lambda: pa.array(values, pa.binary()),
         "headers": lambda: _headers(headers),
     }
+
+
+def marker_of(headers: Any) -> bytes | None:
+    """Return what a record that is no event says; None of others."""
+    found: bytes | None = None if headers is None else dict(headers).get(HEADER_MARKER)
+    return found
 
 
 def _headers(headers: Iterable[Any]) -> pa.Array:
@@ -328,11 +334,12 @@ class ChangesView(DecodedView):
     def _flush(self, waiting: _Waiting) -> Iterator[pa.RecordBatch]:
         self._all -= waiting.size
         rows = waiting.take()
-        passing = self._selected.passing(rows, _commit_time(rows.column("source")))
+        columns = self._columns(rows, waiting.names)
+        passing = self._selected.passing(rows, columns["_commit_ts"])
         if passing is not None and passing.false_count:
             rows = rows.filter(passing)
-        if len(rows):
             columns = self._columns(rows, waiting.names)
+        if len(rows):
             yield _batch(columns, self._layout, len(rows), fail=self._table is None or self._fail)
 
     def _columns(self, rows: pa.RecordBatch, names: Sequence[str]) -> dict[str, Callable[[], pa.Array]]:

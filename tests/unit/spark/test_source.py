@@ -222,6 +222,17 @@ def test_changes_that_options_select(name: str) -> None:
     assert {row["_op"] for row in every} > {"c", "d"}
 
 
+def test_no_gtid_is_in_a_set_where_the_log_has_none(tmp_path: Path) -> None:
+    made = MadeLog()
+    made.query("BEGIN")
+    made.add(TABLE_MAP, WriteRowsEvent(7, 1, b"", 2, b"", b"\x03", image_rows((None, (1, "x")))))
+    made.query("COMMIT")
+    write(tmp_path / "bin.000001", made)
+    (row,) = read_with(tmp_path / "bin.000001")
+    assert row["_gtid"] is None
+    assert read_with(tmp_path / "bin.000001", gtids="0-1-5") == []
+
+
 def test_filters_of_a_query_do_not_reach_the_next(spark: SparkSession) -> None:
     """As Spark 4.1 keeps what a source has made of its filters."""
     register(spark)
