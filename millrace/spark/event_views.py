@@ -9,9 +9,8 @@ import pyarrow as pa
 from millrace.avro.columnar import AvroColumns, chosen
 from millrace.avro.events import binlog_event_schema
 from millrace.avro.registry import split_wire_format
-from millrace.contract import HEADER_MARKER
 from millrace.spark.decoding import Decoding
-from millrace.spark.views import DecodedView, batch_of
+from millrace.spark.views import DecodedView, batch_of, marker_of
 from millrace.stage import OutputRecord
 
 _EVENT: Final = "event"
@@ -46,7 +45,7 @@ class EventsView(DecodedView):
     def _made(self, topic: str, made: Sequence[OutputRecord]) -> Iterator[pa.RecordBatch]:
         if topic != self._decoder.topics.events:
             return
-        values = [value or b"" for _, value, _, headers in made if not _marker(headers)]
+        values = [value or b"" for _, value, _, headers in made if not marker_of(headers)]
         if not values:
             return
         schema = self._decoder.schema(split_wire_format(values[0])[0])
@@ -68,8 +67,3 @@ class EventsView(DecodedView):
             event = pa.StructArray.from_arrays([rows.column(_EVENT)], [union["type"][branch]["name"]])
             columns = [*rows.columns[:-1], event]
             yield batch_of(pa.RecordBatch.from_arrays(columns, rows.schema.names), self._layout)
-
-
-def _marker(headers: Any) -> bytes | None:
-    found: bytes | None = None if headers is None else dict(headers).get(HEADER_MARKER)
-    return found

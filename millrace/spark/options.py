@@ -163,19 +163,23 @@ def _timestamp(text: str) -> Bound:
     return Bound(timestamp_ms=_number(text))
 
 
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
 def _tables(text: str) -> tuple[TablePattern, ...]:
-    return tuple(TablePattern.parse(part.strip()) for part in text.split(","))
+    return tuple(map(TablePattern.parse, _parts(text)))
 
 
 def _operations(text: str) -> frozenset[str]:
-    found = frozenset(part.strip() for part in text.split(","))
+    found = frozenset(_parts(text))
     if not found <= OPERATIONS:
         raise ValueError("expected some of c, u, d and t, with commas between them")
     return found
 
 
 def _server_ids(text: str) -> frozenset[int]:
-    parts = [part.strip() for part in text.split(",")]
+    parts = _parts(text)
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise ValueError("expected numbers, with commas between them")
     return frozenset(map(int, parts))

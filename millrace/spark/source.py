@@ -178,11 +178,10 @@ class MillraceDataSource(DataSource):
     def decoding(self, catalog: Sequence[bytes], schemas: Sequence[bytes]) -> Decoding:
         """Return how executors decode records."""
         sections = sections_of(self._settings())
-        if self.parsed.view == "changes":
-            selected, table = self.parsed.selected, self.parsed.table
-            if table is not None:
-                selected = replace(selected, tables=(TablePattern.parse(".".join(table)),))
-            sections["replicate"] |= selected.replicate(sections["replicate"])
+        selected, table = self.parsed.selected, self.parsed.table
+        if table is not None:
+            selected = replace(selected, tables=(TablePattern.parse(".".join(table)),))
+        sections["replicate"] |= selected.replicate(sections["replicate"])
         now_ms = int(time.time() * 1000)
         into_rows = self.parsed.view in ("changes", "_corrupt")
         return Decoding(self.parsed.name, into_rows, now_ms, catalog, schemas, sections)
@@ -287,7 +286,7 @@ class _Stretch(InputPartition):
     decoding: Decoding | None
 
 
-def _told(reached: Reached) -> dict[str, Any]:
+def _offset_of(reached: Reached) -> dict[str, Any]:
     """Return an offset of a stream as Spark keeps it."""
     return {name: value for name, value in asdict(reached).items() if value is not None}
 
@@ -311,7 +310,7 @@ class LogStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the stream begins."""
         self._reached = self._topic.beginning(decoded=self._decoded)
-        return _told(self._reached)
+        return _offset_of(self._reached)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the next micro-batch ends, at most ``maxOffsetsPerTrigger`` offsets further.
@@ -320,7 +319,7 @@ class LogStreamReader(DataSourceStreamReader):
         """
         start = self._reached or self._topic.beginning(decoded=self._decoded)
         self._reached = self._topic.next_end(start, self._options.max_offsets, decoded=self._decoded)
-        return _told(self._reached)
+        return _offset_of(self._reached)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the spans of a micro-batch.

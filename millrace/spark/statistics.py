@@ -46,11 +46,11 @@ from millrace.binlog.statement import TRANSACTION_CONTROL, StatementKind, classi
 from millrace.binlog.transaction import codes_of
 from millrace.binlog.types import EventType
 from millrace.binlog_command.row_kernel import counting
-from millrace.contract import ABANDONED, HEADER_MARKER
+from millrace.contract import ABANDONED
 from millrace.spark.decoding import Decoding
 from millrace.spark.fingerprint import fingerprint
 from millrace.spark.raw_topic import is_whole
-from millrace.spark.views import OF_TRANSACTION, VIEWS, DecodedView, batch_of, sequence_text
+from millrace.spark.views import OF_TRANSACTION, VIEWS, DecodedView, batch_of, marker_of, sequence_text
 from millrace.stage import OutputRecord, Record, records_of_columns
 from millrace.text import printable, shortened, valid_text
 
@@ -368,7 +368,7 @@ class StatisticsView(DecodedView):
             return
         read = self._decoder.read_event
         for key, value, offset, headers in made:
-            if headers is not None and (marker := dict(headers).get(HEADER_MARKER)) is not None:
+            if (marker := marker_of(headers)) is not None:
                 if marker == ABANDONED:
                     self._open = None  # it follows again, whole
                 continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Any, Final
 
+from millrace.binlog.server_version import ServerVersion
 from spark_jobs.loops.laps import REPEATED, REUSED
 from spark_jobs.loops.ping_pong import SHORT_S, TURNS, Contest
 from spark_jobs.loops.presence import EMPTIED, FILTERED, NEVER, OWN, RESTORED, SKIPPED, Stream
@@ -940,11 +941,8 @@ def _unknown(facts: Facts) -> Iterator[Incident]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialect:
+class _Dialect(ServerVersion):
     """How a server wants its statements."""
-
-    mariadb: bool
-    version: tuple[int, ...]
 
     @classmethod
     def of(cls, stream: Stream) -> "_Dialect":

@@ -29,7 +29,6 @@ never reported as missing: servers may log it with another text than they receiv
 transactions in parallel log them in another order. If so, the bounds are narrowed by the observed distance.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -40,6 +39,7 @@ from pyspark.sql import functions as sf
 
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.gtid_set import GtidSet, MariadbGtid
+from millrace.binlog.server_version import ServerVersion
 from millrace.binlog.types import EventType
 
 SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored", "shared id"
@@ -114,12 +114,12 @@ class Stream:
     @property
     def is_mariadb(self) -> bool:
         """Whether the server is one of MariaDB."""
-        return "mariadb" in self.version.lower()
+        return ServerVersion.parse(self.version).mariadb
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The numbers of the server's version, up to three; none where it is unknown."""
-        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
+        """The three numbers of the server's version; none where it is unknown."""
+        return ServerVersion.parse(self.version).version
 
     def had(self, server_id: int) -> list[tuple[float, float]]:
         """Return the times, each from one to before another, at which the server had an id."""

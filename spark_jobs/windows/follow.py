@@ -68,13 +68,13 @@ def count_windows(job: Job, options: Options) -> None:
         .withColumn("source", sf.lit(one.source))
         for one in job.inputs
     ]  # fmt: skip
-    told = _Told(job, options)
+    results = _Results(job, options)
 
     def take(batch: DataFrame, number: int) -> None:
         batch = batch.persist()
         one = replace(job, notes=[], faults=Faults(), run=new_run())
         try:
-            _take(one, batch, number, options, told)
+            _take(one, batch, number, options, results)
         except BaseException:
             one.discard()
             raise
@@ -88,7 +88,7 @@ def count_windows(job: Job, options: Options) -> None:
         given = sf.unix_seconds(sf.current_timestamp()).alias("given")
         run_stream(job, reduce(DataFrame.unionAll, views).select("*", given), take, options.pace)
     finally:
-        told.close()
+        results.close()
 
 
 def _kept(job: Job) -> str:
@@ -108,7 +108,7 @@ def _check_folder(job: Job, options: Options) -> None:
         raise SettingsError([f"{file} is of another stream ({told}; not {wanted}): name another --output"])
 
 
-def _take(job: Job, batch: DataFrame, number: int, options: Options, told: "_Told") -> None:
+def _take(job: Job, batch: DataFrame, number: int, options: Options, results: "_Results") -> None:
     """Add a micro-batch to the windows, keep them under its number, and tell those that have changed."""
     spark, kept = job.spark, _kept(job)
     numbers = sorted(int(name) for name in names_in(spark, kept) if name.isdecimal())
@@ -128,7 +128,7 @@ def _take(job: Job, batch: DataFrame, number: int, options: Options, told: "_Tol
             record(row, options.window_s, closed=row.closed is None)
             for row in rows.where(f"closed is null or batch = {number}").collect()
         ]
-        told.take(job, found, *(
+        results.take(job, found, *(
             {row.source: row for row in totals(sums).collect()}
             for sums in (opened(before, *options.lengths), after)
         ))  # fmt: skip
@@ -137,7 +137,7 @@ def _take(job: Job, batch: DataFrame, number: int, options: Options, told: "_Tol
             remove(spark, f"{kept}/{one}")
 
 
-class _Told:
+class _Results:
     """Where windows are told: the topic, metrics, and the results of each micro-batch."""
 
     def __init__(self, job: Job, options: Options) -> None:
