@@ -16,8 +16,15 @@ NAVIGATION: Final = {
         )
     ),
     "Use the data": (
-        *("docs/selection", "docs/consumers", "docs/jobs", "docs/spark", "docs/binlog-command"),
-        "docs/library",
+        *("docs/selection", "docs/consumers", "docs/spark", "docs/jobs"),
+        *(
+            f"docs/jobs/{job}"
+            for job in (
+                *("analytics", "archive", "conformance", "flashback", "loop_detection", "reprocess"),
+                *("row_history", "table_state"),
+            )
+        ),
+        *("docs/binlog-command", "docs/library"),
     ),
     "Reference": (
         *("docs/configuration", "docs/topics", "docs/types", "docs/metrics", "docs/events", "docs/columns"),

@@ -1,9 +1,9 @@
 """Analytics of a source: what is written when, to which tables, by which transactions and statements.
 
 Reads the view ``statistics`` of the log once (:mod:`millrace.spark.statistics`) and keeps it as Parquet; all
-results are ``groupBy``s of that. Writes, in the output folder, the tables that ``docs/jobs.md`` names, the
-figures as ``summary.json`` and a page, ``report.html``. With ``--follow`` it counts in windows of time, as
-the topic grows (:mod:`spark_jobs.windows.follow`).
+results are ``groupBy``s of that. Writes, in the output folder, the tables that
+``docs/jobs/analytics.md`` names, the figures as ``summary.json`` and a page, ``report.html``. With
+``--follow`` it counts in windows of time, as the topic grows (:mod:`spark_jobs.windows.follow`).
 
     millrace job analytics --source shop
     millrace job analytics --source shop --from 1h --follow --publish

@@ -1,4 +1,4 @@
-"""The job reprocess into Iceberg: across DDL, into a mirror by docs/jobs.md, and as the log grows."""
+"""The job reprocess into Iceberg: across DDL, into the mirror of its page, and as the log grows."""
 
 import json
 import re
@@ -219,7 +219,7 @@ def test_across_ddl_and_into_a_mirror(spark: SparkSession, world: RowsWorld, tmp
 
 
 def recipe(runs: Runs, table: str = "orders", **columns: str) -> list[str]:
-    """Return what docs/jobs.md says to do at each run, with ``columns`` in place of some of its own."""
+    """Return the mirror of docs/jobs/reprocess.md, with ``columns`` in place of some of its own."""
     text = sql_of_docs(runs, "CREATE TABLE IF NOT EXISTS")
     for name, column in columns.items():
         assert f" after.{name}," in text
@@ -228,7 +228,7 @@ def recipe(runs: Runs, table: str = "orders", **columns: str) -> list[str]:
 
 
 def sql_of_docs(runs: Runs, start: str) -> str:
-    text = (PROJECT / "docs" / "jobs.md").read_text()
+    text = (PROJECT / "docs" / "jobs" / "reprocess.md").read_text()
     (found,) = re.findall(rf"^```sql\n({start} .*?)^```$", text, re.MULTILINE | re.DOTALL)
     return found.replace("lake.shop.orders_now", runs.name("now")).rstrip(";\n")
 
@@ -246,7 +246,7 @@ def mirror(runs: Runs) -> list[tuple[Any, ...]]:
 def test_a_mirror_of_a_table_that_was_there_before_the_log(
     spark: SparkSession, world: RowsWorld, tmp_path: Path
 ) -> None:
-    """By docs/jobs.md: what table_state finds, then the changes since."""
+    """By docs/jobs/reprocess.md: what table_state finds, then the changes since."""
     write(world, "UPDATE kept SET amount = 20 WHERE id = 2", "INSERT INTO kept VALUES (4, 'd', 'x', 4, 4)")
     with world.services("decoder", "rowmapper"):
         wait_for_states(world)
