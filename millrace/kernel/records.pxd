@@ -60,6 +60,7 @@ cdef class RecordBlock:
     cdef RecordBlock _part(self, Py_ssize_t start, Py_ssize_t stop)
     cdef int _copy(self, RecordBlock other) except -1
     cdef object _headers_of(self, Py_ssize_t index)
+    cdef tuple _column(self, bint keys)
 
 
 cdef inline bint look_at(records, Py_ssize_t index, Record* found) except -1:

@@ -1,7 +1,9 @@
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import TypeAlias, overload
 
 from millrace.stage import Record
+
+Column: TypeAlias = tuple[bytearray, bytearray, bytearray]
 
 class RecordBlock(Sequence[Record]):
     size: int
@@ -14,4 +16,7 @@ class RecordBlock(Sequence[Record]):
     def extend(self, others: Iterable[Record]) -> None: ...
     def bytes_at(self, place: int, start: int, stop: int) -> bytes: ...
     def timestamps(self) -> list[int]: ...
+    def columns(
+        self,
+    ) -> tuple[bytearray, bytearray, Column, Column, dict[int, list[tuple[str, bytes | None]]]]: ...
     def number(self, first: int) -> None: ...

@@ -6,9 +6,11 @@ A record that is read, and one that is made of it and read again, costs more as 
 and ``transactions`` look at its memory through :c:func:`look_at`.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from millrace.kernel.tuples cimport tuple_of
 from millrace.kernel.writing cimport Output, grow, put, shrink
@@ -90,6 +92,49 @@ cdef class RecordBlock:
         """Return the timestamp of each."""
         cdef Py_ssize_t index
         return [self.entry(index).timestamp for index in range(self.count())]
+
+    def columns(self):
+        """Return the records in columns, as Arrow has them, and the headers of those that have any, by index.
+
+        Those are offsets and timestamps, of 64 bits each; and of keys and of values whether each is there, a byte
+        per record, where each begins and the last one ends, of 32 bits each, and the bytes.
+        """
+        cdef Py_ssize_t index
+        cdef Py_ssize_t count = self.count()
+        cdef bytearray offsets = bytearray(8 * count)
+        cdef bytearray timestamps = bytearray(8 * count)
+        cdef int64_t* into = <int64_t*> PyByteArray_AS_STRING(offsets)
+        cdef int64_t* times = <int64_t*> PyByteArray_AS_STRING(timestamps)
+        for index in range(count):
+            into[index] = self.entry(index).offset
+            times[index] = self.entry(index).timestamp
+        return offsets, timestamps, self._column(True), self._column(False), self.headers or {}
+
+    cdef tuple _column(self, bint keys):
+        """Return the keys, or the values, as a column."""
+        cdef Py_ssize_t index, size
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t count = self.count()
+        cdef const Entry* entry
+        cdef bytearray valid = bytearray(count)
+        cdef bytearray begins = bytearray(4 * (count + 1))
+        cdef int32_t* starts = <int32_t*> PyByteArray_AS_STRING(begins)
+        cdef bytearray data
+        for index in range(count):
+            entry = self.entry(index)
+            size = entry.key_size if keys else entry.value_size
+            valid[index] = size >= 0
+            at += max(size, 0)
+            if at > 0x7FFFFFFF:
+                raise OverflowError("more than 2 GiB in a column")
+            starts[index + 1] = <int32_t> at
+        data = bytearray(at)
+        for index in range(count):
+            entry = self.entry(index)
+            at = entry.at if keys else entry.at + max(entry.key_size, 0)
+            memcpy(PyByteArray_AS_STRING(data) + starts[index], self.memory.data.data + at,
+                   starts[index + 1] - starts[index])
+        return valid, begins, data
 
     def number(self, int64_t first):
         """Return the records offsets from ``first`` on, without a gap."""

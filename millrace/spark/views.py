@@ -149,16 +149,35 @@ class RawView:
 
 
 def _of_block(block: Sequence[Record], previous: int | None) -> Mapping[str, Callable[[], pa.Array]]:
-    """Return the columns of raw records."""
-    offsets, timestamps, keys, values, headers = zip(*block, strict=True)
+    """Return the columns of raw records; of a block of the kernel without an object for each record."""
+    count, millis = len(block), pa.timestamp("ms", "UTC")
+    if isinstance(block, list):
+        offsets, timestamps, keys, values, headers = zip(*block, strict=True)
+        return {
+            "offset": lambda: pa.array(offsets, _LONG),
+            "previous": lambda: pa.array([previous, *offsets[:-1]], _LONG),
+            "timestamp": lambda: pa.array(timestamps, millis),
+            "key": lambda: pa.array(keys, pa.binary()),
+            "value": lambda: pa.array(values, pa.binary()),
+            "headers": lambda: _headers(headers),
+        }
+    numbers, times, of_keys, of_values, named = cast("RecordBlock", block).columns()
+    known = pa.Array.from_buffers(_LONG, count, [None, pa.py_buffer(numbers)])
     return {
-        "offset": lambda: pa.array(offsets, _LONG),
-        "previous": lambda: pa.array([previous, *offsets[:-1]], _LONG),
-        "timestamp": lambda: pa.array(timestamps, pa.timestamp("ms", "UTC")),
-        "key": lambda: pa.array(keys, pa.binary()),
-        "value": lambda: pa.array(values, pa.binary()),
-        "headers": lambda: _headers(headers),
+        "offset": lambda: known,
+        "previous": lambda: pa.concat_arrays([pa.array([previous], _LONG), known[:-1]]),
+        "timestamp": lambda: pa.Array.from_buffers(millis, count, [None, pa.py_buffer(times)]),
+        "key": lambda: _binary(*of_keys),
+        "value": lambda: _binary(*of_values),
+        "headers": lambda: _headers(map(named.get, range(count))) if named else pa.nulls(count, _HEADERS),
     }
+
+
+def _binary(valid: bytearray, begins: bytearray, data: bytearray) -> pa.Array:
+    mask = None
+    if 0 in valid:
+        mask = pa.py_buffer(np.packbits(np.frombuffer(valid, np.uint8), bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(valid), [mask, pa.py_buffer(begins), pa.py_buffer(data)])
 
 
 def marker_of(headers: Any) -> bytes | None:

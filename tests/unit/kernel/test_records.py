@@ -2,9 +2,11 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from millrace import kernel
+from millrace.spark.views import VIEWS, RawView
 from millrace.stage import Record
 
 pytestmark = pytest.mark.skipif(not kernel.built("records"), reason="the kernel is not built (make kernel)")
@@ -89,3 +91,14 @@ def test_what_is_no_record_is_refused() -> None:
     with pytest.raises(TypeError):
         RecordBlock(list)  # type: ignore[arg-type]
     assert len(block) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_columns_of_a_block_are_those_of_its_records(seed: int) -> None:
+    records = made(random.Random(seed), 30)
+    view = RawView(VIEWS["raw"].set(2, VIEWS["raw"].field("timestamp").with_type(pa.timestamp("ms", "UTC"))))
+    block = RecordBlock(Record, records)
+    for start, stop in ((0, 30), (3, 17), (5, 6)):
+        batch = view.batch((block[start:stop], 7))
+        batch.validate(full=True)
+        assert batch.equals(view.batch((records[start:stop], 7)))
