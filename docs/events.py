@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 from millrace.binlog.declaration import DeclaredField, Event, declared_fields, wire_fields
 from millrace.binlog.events import EVENTS
@@ -17,106 +18,92 @@ __all__ = ["events_text"]
 
 
 def events_text() -> str:
-    """Write the list of types, a section for each, and one for each structure inside their fields."""
+    """Write a section for each type, and one for each structure inside their fields."""
     structures: dict[str, type] = {}
     shown: dict[str, str] = {}
-    parts = ["| code | type | class | role |\n| ---: | --- | --- | --- |"]
-    for code in sorted(EVENTS):
-        event_class = EVENTS[code].event_class
-        name, role = event_class.__name__, event_class.role.name
-        parts.append(f"| {code} | {EventType(code).name} | [{name}](#{name.lower()}) | {role} |")
-    parts.append("")
+    parts: list[str] = []
     for code in sorted(EVENTS):
         declaration = EVENTS[code]
-        parts += _section(declaration.event_class, f"{EventType(code).name}, {code}", shown)
-        parts.append(_vectors(code))
+        event_class = declaration.event_class
+        kind = f"*{EventType(code).name}, {code}, {event_class.role.name}{_by_hand(code)}*"
+        parts += _section(event_class, kind, shown)
         for field in declaration.fields:
             _collect(field.type, structures)
-    parts.append("## Structures\n\nWhat stands inside the fields above.\n")
+    parts.append("## Structures\n")
     for name in sorted(structures):
         parts += _section(structures[name], "", shown, level=3)
     return "\n".join(parts).rstrip()
 
 
-def _servers(code: int) -> list[str]:
-    """List the servers that wrote the vectors of a type, each version once."""
-    event_class = EVENTS[code].event_class  # not its code: previews of MySQL 5.1 have others
-    wrote = {
-        case.server.split(" ")[0]
-        for case in CASES
-        if isinstance(case.event, event_class) and not case.by_hand
-    }
-    return sorted(wrote, key=lambda version: ("Maria" in version, _numbers(version)))
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in version.split("-", maxsplit=1)[0].split(".")]
-
-
-def _vectors(code: int) -> str:
-    """Say where the bytes come from with which the tests prove a type."""
-    said = []
-    if servers := _servers(code):
-        said.append(f"Tested with the bytes of {', '.join(servers)}.")
+def _by_hand(code: int) -> str:
+    """Say that the bytes with which the tests prove a type are of no server, if so."""
     if code in SOURCES:
-        first, second = SOURCES[code]
-        said.append(f"Tested with bytes made by hand, from {first} and from {second}.")
-    if not said:
+        return ", by hand"
+    event_class = EVENTS[code].event_class  # not its code: previews of MySQL 5.1 have others
+    if not any(isinstance(case.event, event_class) and not case.by_hand for case in CASES):
         raise SystemExit(f"error: {EventType(code).name} has no vector in tests/unit/binlog/cases.py")
-    return " ".join(said) + "\n"
+    return ""
 
 
 def _section(declared: type, kind: str, shown: dict[str, str], *, level: int = 2) -> Iterator[str]:
     yield f"{'#' * level} {declared.__name__}\n"
     if kind:
-        yield f"*{kind}*\n"
-    yield "\n\n".join(_plain(paragraph) for paragraph in (declared.__doc__ or "").split("\n\n")) + "\n"
+        yield f"{kind}\n"
+    said = " ".join((declared.__doc__ or "").split()).replace("``", "`").partition(" Codec by hand: ")[0]
+    yield _wrap(said) + "\n"
     yield from _fields(declared, shown)
 
 
 def _fields(declared: type, shown: dict[str, str]) -> Iterator[str]:
-    """List the fields by part, or name the first type with the same list, which ``shown`` has."""
+    """List the fields by part, or name the first type with the same fields, which ``shown`` has."""
     longest = max(EVENTS[declared.event_type].post_header_lengths) if issubclass(declared, Event) else 0
     parts: dict[str, list[str]] = {}
     for field in [each for each in wire_fields(declared) if each.since <= longest]:
-        described = f"{_type_name(field.type)}{'?' if field.optional else ''}{_presence(field)}"
-        parts.setdefault(field.section, []).append(f"- {field.name}: {described}")
-    text = "\n\n".join(
-        "\n".join(fields if section == "item" else (f"{section.capitalize()}:\n", *fields))
-        for section, fields in parts.items()
-    )
-    if not text:
+        bits = f"&lt;{field.bits_of}&gt;" if field.bits_of else ""
+        described = f"`{field.name}` {_type_name(field.type)}{bits}{'?' if field.optional else ''}"
+        parts.setdefault(field.section, []).append(described + _presence(field))
+    lists = {section: ", ".join(fields) for section, fields in parts.items()}
+    if not lists:
         return
-    first = shown.setdefault(text, declared.__name__)
-    yield (text if first == declared.__name__ else f"Fields: those of [{first}](#{first.lower()}).") + "\n"
+    first = shown.setdefault(str(lists), declared.__name__)
+    if first != declared.__name__:
+        yield f"Fields of [{first}](#{first.lower()}).\n"
+        return
+    for section, text in lists.items():
+        label = "" if section == "item" else f"{section.capitalize()}: "
+        first = shown.setdefault(section + text, declared.__name__)
+        is_long = len(parts[section]) > 2  # a reference is no shorter than two fields
+        again = is_long and first != declared.__name__
+        yield _wrap(f"{label}{f'that of [{first}](#{first.lower()})' if again else text}.") + "\n"
 
 
 def _presence(field: DeclaredField) -> str:
     """Say when a field is there, or what it is the length of."""
-    said = [f"length of {field.length_of}"] if field.length_of else []
-    if field.bits_of:
-        said.append(f"a bit for each of {field.bits_of}")
+    said = []
+    if field.length_of and not field.name.startswith(f"{field.length_of}_"):
+        said.append(f"length of {field.length_of}")
     if field.instead is not None:
         length, other = field.instead
-        said.append(f"{other.name} where the post-header has {length} bytes")
+        said.append(f"{other.name} if post-header = {length}")
     if field.since:
-        said.append(f"post-header of {field.since} bytes")
+        said.append(f"if post-header ≥ {field.since}")
     if field.when is not None:
-        bit = "no bit" if field.when.unset else "a bit"
-        said.append(f"{bit} of {int(field.when.mask):#x} in {field.when.field}")
+        bits = "" if field.when.mask == 0xFF else f" & {int(field.when.mask):#x}"
+        said.append(f"if {'not ' if field.when.unset else ''}{field.when.field}{bits}")
     if field.remains:
         said.append("if the event continues")
     if field.may_end:
         said.append("the event may end here")
-    return "".join(f"; {each}" for each in said)
+    return f" ({'; '.join(said)})" if said else ""
 
 
-def _plain(paragraph: str) -> str:
-    return " ".join(paragraph.split()).replace("``", "`")
+def _wrap(paragraph: str) -> str:
+    """Break the lines of a paragraph."""
+    return fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _type_name(field_type: FieldType) -> str:
-    name = field_type.name.replace("<", "&lt;").replace(">", "&gt;")
+    name = field_type.name.removesuffix(" to the end").replace("<", "&lt;").replace(">", "&gt;")
     item = field_type.item or field_type
     if item.record is None:
         return name

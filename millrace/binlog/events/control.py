@@ -122,8 +122,7 @@ class FormatDescriptionEvent(Event):
 
     ``created`` is when the server was started, if this is its first log since then, else 0.
     ``post_header_lengths`` has one byte per event type, from type 1 on. ``checksum_algorithm`` is absent from
-    servers without checksums; where it is there, a checksum follows it even if the algorithm is OFF.
-    ``server_version`` is the whole field, ``version`` what the servers take for the version.
+    servers without checksums; else a checksum follows it, even if the algorithm is OFF.
 
     Codec by hand: the version decides what the last byte is.
     """

@@ -177,8 +177,8 @@ _UNTAGGED, _TAGGED = 0, 1
 class PreviousGtidsLogEvent(Event):
     """All identifiers in the logs before this one.
 
-    ``format`` is 1 where tags occur (MySQL 8.3 on), else 0. Codec by hand: it shares 8 bytes with the count,
-    and decides what the entries hold.
+    ``format`` shares 8 bytes with the count. It is 1 where tags occur (MySQL 8.3 on), else 0. Codec by hand:
+    it decides what the entries hold.
     """
 
     format: U8 = body()

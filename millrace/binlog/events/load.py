@@ -237,8 +237,7 @@ class NewLoadEvent(LoadDataEvent):
 class CreateFileEvent(LoadDataEvent):
     """LOAD DATA with the first block of its file.
 
-    The format description counts the last 4 bytes of the post-header alone, the file's id; the 18 bytes of
-    LOAD_EVENT stand before them.
+    The format description declares only the last 4 bytes of the post-header, ``file_id``.
     """
 
     block_data: RestBytes = body()

@@ -89,7 +89,7 @@ class MariadbGtidEvent(TransactionIdEvent):
     ``flags2`` is a MariadbGtidFlag. ``commit_id`` is there with GROUP_COMMIT_ID, ``xid`` with PREPARED_XA and
     COMPLETED_XA. ``flags_extra`` (10.5 on), a MariadbGtidExtraFlag, is 0 where the wire has none;
     MULTI_ENGINE announces ``extra_engines``, COMMIT_ALTER and ROLLBACK_ALTER ``start_alter_seq_no``,
-    THREAD_ID ``thread_id``. ``padding`` is what fills the event up.
+    THREAD_ID ``thread_id``.
     """
 
     seq_no: U64 = post_header()
@@ -125,8 +125,8 @@ class GtidListEntry:
 class MariadbGtidListEvent(Event):
     """Where each domain stands at the start of this log.
 
-    Codec by hand: on the wire ``gl_flags`` (4 bits: 1 UNTIL_REACHED, 2 IGN_GTIDS) and the count (28 bits)
-    share one uint32.
+    ``gl_flags`` (4 bits: 1 UNTIL_REACHED, 2 IGN_GTIDS) and the count (28 bits) share one uint32. Codec by
+    hand: no other event has such a field.
     """
 
     gl_flags: U8 = post_header()
@@ -167,9 +167,8 @@ class StartEncryptionEvent(Event):
 class PartialRowDataEvent(Event):
     """A piece of a rows event that was too large for one packet (12.3 on): see millrace.binlog.fragments.
 
-    ``seq_no`` counts from 1 to ``total_fragments``. ``orig_event_size``, in the first fragment, is there
-    where bit 1 of ``flags`` is set. MariaDB's protocol documentation is followed; a comment in the server's
-    header file has the first two fields in the other order.
+    ``seq_no`` counts from 1 to ``total_fragments``. A comment in the server's header file has these two
+    fields in the other order than MariaDB's protocol documentation.
     """
 
     rest_field = "data"

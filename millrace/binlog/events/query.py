@@ -155,10 +155,9 @@ def _variable(code: int) -> Any:
 class StatusVariables:
     """The session's settings under which a statement ran; a variable that was not written is None.
 
-    ``codes`` gives the order in which they stand on the wire. Each code implies its length, so reading stops
-    at the first code that is not known: ``unknown`` keeps what is left from there. ``code_21`` is written by
-    MySQL 9.7, without a name that is published, and is 0 in all logs seen. Codec by hand: they come in any
-    order.
+    ``codes`` is their order. A code implies its length, so ``unknown`` keeps all from the first unknown code
+    on. ``code_21`` (MySQL 9.7) has no published name and is 0 in all logs seen. Codec by hand: they come in
+    any order.
     """
 
     codes: RestBytes = item(default=b"")
@@ -333,7 +332,7 @@ class ExecuteLoadQueryEvent(StatementEvent):
 class RowsQueryLogEvent(Event):
     """The statement that led to the row events that follow.
 
-    ``length`` is what its one byte can say of the text's length (the server itself ignores it).
+    ``length`` is one byte of the text's length, which servers ignore.
     """
 
     rest_field = "query"

@@ -226,7 +226,7 @@ class PreGaDeleteRowsEvent(PlainRowsEvent):
 class PreGaUpdateRowsEvent(PlainRowsEvent):
     """Rows updated, in MySQL 5.1.5 to 5.1.17.
 
-    Codec by hand: it is that of PRE_GA_DELETE_ROWS_EVENT, whose one bitmap serves both images here.
+    One bitmap serves both images. Codec by hand: it is that of PRE_GA_DELETE_ROWS_EVENT.
     """
 
     @classmethod

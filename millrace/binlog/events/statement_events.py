@@ -55,8 +55,8 @@ class UserVarEvent(Event):
     """A user variable that the next statement reads.
 
     ``type`` is an ItemResult: string, real (float64), integer (64 bits), decimal (precision and scale, one
-    byte each, then the number in binary form); ``charset`` a collation id; ``value`` the bytes. All three are
-    None where the variable is NULL. ``flags``, since MySQL 5.6, is 1 for an unsigned integer.
+    byte each, then the number in binary form); ``charset`` a collation id; ``value`` the bytes. ``flags``,
+    since MySQL 5.6, is 1 for an unsigned integer.
     """
 
     name: Text32 = body()
