@@ -63,7 +63,7 @@ class Outline:
 
 
 class WaitingDeadLetters:
-    """Tells which dead letters wait to be redriven; it must see them in order."""
+    """Finds the dead letters that wait to be redriven; it must see all of them in order."""
 
     def __init__(self, quarantined: Iterable[QuarantinedTable]) -> None:
         self.entries = {entry.name: entry for entry in quarantined}

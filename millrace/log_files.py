@@ -136,7 +136,7 @@ class _Unzstd:
 
 
 class _Frames:
-    """Gives zstd data block by block, by the sizes that its frames and blocks say (RFC 8878).
+    """Reads zstd data block by block, by the sizes in its frame and block headers (RFC 8878).
 
     The library that unpacks them takes an end within a frame for the end of the data. Of what it is given at
     once it gives nothing if some of it is damaged.

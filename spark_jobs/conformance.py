@@ -185,7 +185,7 @@ def _line(kind: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _nth(dead_letter: Mapping[str, Any]) -> int:
-    """Tell dead letters of one position apart: by the event, those of the decoder by the raw offset."""
+    """Distinguish dead letters of one position: by the event, those of the decoder by the raw offset."""
     if dead_letter["service"] == "decoder":
         return int(dead_letter["raw_offset" if "raw_offset" in dead_letter else "offset"])
     try:

@@ -328,7 +328,7 @@ def _line(
 
 
 def _faulty(change: Mapping[str, Any], table: Table) -> tuple[Any, ...]:
-    """Tell of a record that cannot be read: what it would have changed cannot be undone."""
+    """Report a record that cannot be read: its change cannot be undone."""
     place = f"offset {change['offset']} of partition {change['partition']}"
     reason = f"a record of the row topic cannot be read: {place}: {change['fault']}"
     return *(None,) * 9, True, str(table), None, None, reason, None

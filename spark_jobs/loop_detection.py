@@ -85,10 +85,10 @@ _SHOWN: Final = 100
 
 
 class Steps(Protocol):
-    """Tells of the steps of the work."""
+    """Prints the steps of the work."""
 
     def step(self, text: str) -> AbstractContextManager[None]:
-        """Tell of a step."""
+        """Print a step."""
 
 
 def investigate(

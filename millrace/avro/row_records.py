@@ -218,7 +218,7 @@ def _field(name: str | None, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settle(schema: Schema, namespace: str) -> None:
-    """Give the outermost records of ``schema`` a namespace, else they would take the table's."""
+    """Set a namespace in the outermost records of ``schema``; otherwise they would take the table's."""
     for branch in schema if isinstance(schema, list) else [schema]:
         if isinstance(branch, dict):
             if branch["type"] == "record":

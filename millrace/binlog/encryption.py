@@ -211,9 +211,9 @@ class MariadbDecryptor:
 
 
 def _is_event(data: bytes, position: int) -> bool:
-    """Tell an event from noise: its checksum fits, or its type is known and it says where it ends.
+    """Return whether this is an event: its checksum matches, or its type is known and its end is plausible.
 
-    It may say 0 for that, and in relay logs the source's position.
+    The header may have 0 as the end, and in relay logs the source's position.
     """
     next_position = int.from_bytes(data[13:17], "little")
     says_its_end = next_position in (0, position + len(data) & 0xFFFFFFFF)

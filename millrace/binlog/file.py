@@ -76,7 +76,7 @@ def check_magic(found: bytes, log_file: str | None = None) -> None:
 
 
 def is_in_use(format_description: bytes) -> bool:
-    """Tell from the raw first event whether its log was not closed: being written, or left by a crash."""
+    """Return whether the raw first event says that its log was not closed: in use, or left by a crash."""
     if format_description[4] != EventType.FORMAT_DESCRIPTION_EVENT:
         return False
     return bool(int.from_bytes(format_description[17:19], "little") & HeaderFlag.BINLOG_IN_USE_F)

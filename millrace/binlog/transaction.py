@@ -93,7 +93,7 @@ CONTROL_HEADS: Final = frozenset({b"BE", b"CO", b"RO", b"SE", b"ST", b"XA"})
 
 
 def role_of_statement(text: bytes) -> Role:
-    """Tell the role of a statement; the beginning of its text is enough."""
+    """Return the role of a statement; the beginning of its text is enough."""
     role = STATEMENT_ROLES.get(text)
     if role is not None:
         return role

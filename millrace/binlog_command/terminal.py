@@ -54,12 +54,12 @@ class Buffer:
 
 
 def note(message: str) -> None:
-    """Tell something on standard error that is no error."""
+    """Write a note, which is no error, to standard error."""
     click.echo(f"note: {printable(message)}", err=True)
 
 
 def tell(message: str) -> None:
-    """Tell an error on standard error, in one line."""
+    """Write an error to standard error, in one line."""
     click.echo(f"error: {printable(message)}", err=True)
 
 

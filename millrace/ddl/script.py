@@ -32,7 +32,7 @@ class _Definitions(dict[TableKey, State]):
         return False
 
     def last(self, database: str, table: str) -> None:
-        """Give nothing: there are no records of what was before."""
+        """Return nothing: there are no earlier records."""
 
     def tables(self, database: str) -> list[str]:
         return [table for (name, table), state in self.items() if name == database and state is not MISSING]

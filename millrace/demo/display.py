@@ -12,7 +12,7 @@ _LINE_INTERVAL_S: Final = 5.0
 
 
 class Display:
-    """Tells steps, each a line, and shows figures that change while a ``with`` block runs."""
+    """Prints a line per step, and shows figures that change while a ``with`` block runs."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)

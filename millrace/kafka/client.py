@@ -83,7 +83,7 @@ class Producer(confluent_kafka.Producer):
             super().commit_transaction(timeout)
 
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Give up the open transaction."""
+        """Abort the open transaction."""
         with _one_error():
             super().abort_transaction(timeout)
 

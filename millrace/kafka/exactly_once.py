@@ -379,7 +379,7 @@ class Committer(Generic[S]):
         return None if state is None else state.to_bytes()
 
     def tick(self) -> None:
-        """Give a sign of life from within the stage's work, wherever it waits or works for long.
+        """Report that the service is alive; the stage calls this wherever it waits or works for long.
 
         Commits what was sent before, if it is due: no transaction is open through work without output. Raises
         :class:`StopRequestedError` where the process was told to stop.
@@ -395,7 +395,7 @@ class Committer(Generic[S]):
         self.sign()
 
     def sign(self) -> None:
-        """Give a sign of life, where it is due; raises :class:`FencedError` where another has taken over."""
+        """Write the owner's record again if it is due; raise :class:`FencedError` if it was fenced."""
         with self.explained():
             self._producer.sign()
 

@@ -207,7 +207,7 @@ class InputReader:
                 self._lag = max(0, high - position)
 
     def note_committed(self, offset: int) -> None:
-        """Tell lag tools that everything before ``offset`` is done, at most once a second."""
+        """Commit ``offset`` as the group's offset, for lag tools, at most once a second."""
         self._to_commit = offset
         if time.monotonic() - self._committed_at > 1.0:
             self.tell_lag_tools()

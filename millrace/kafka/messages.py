@@ -37,7 +37,7 @@ C = TypeVar("C")
 
 
 class PartitionReader(Protocol):
-    """Gives the records of partition 0 of a topic that its consumer is assigned after this was made."""
+    """Reads the records of partition 0 of a topic, which its consumer must be assigned after this is made."""
 
     @property
     def errors(self) -> list[KafkaError]:
@@ -55,7 +55,7 @@ class PartitionReader(Protocol):
 
 
 class RecordWriter(Protocol):
-    """Gives records to a producer."""
+    """Passes records to a producer."""
 
     def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
         """Add records from ``index`` on; give that of the first for which there is no room now.

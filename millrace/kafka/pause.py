@@ -115,7 +115,7 @@ def in_its_place(service: Service[Any], admin: AdminClient, work: Callable[[], N
 
 
 class _Turn:
-    """Tells for what a service waits."""
+    """Says what a service waits for."""
 
     def __init__(self, settings: ServiceSettings, admin: AdminClient, states: Sequence[str]) -> None:
         self._settings = settings

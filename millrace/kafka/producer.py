@@ -442,7 +442,7 @@ class TransactionalProducer:
         self._note_committed()
 
     def sign(self) -> None:
-        """Give a sign of life where nothing was committed for a while; one that is fenced learns of it."""
+        """Write the owner's record again if nothing was committed for a while; this shows a fencing."""
         if self.pending or not self._kept or time.monotonic() - self._ended < SIGN_S:
             return
         self.serve()

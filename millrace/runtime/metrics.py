@@ -110,7 +110,7 @@ def what_is_missing(registry: CollectorRegistry) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Gives each request a thread once its head has come, and hangs up on connections that last.
+    """Starts a thread per request once its head has been read, and closes connections that last too long.
 
     So a client that sends half a request costs no thread, and is hung up on before one that sent all of it.
     """

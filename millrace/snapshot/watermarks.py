@@ -48,7 +48,7 @@ class LogPosition(NamedTuple):
 
 
 Within = Callable[[str | None, LogPosition], bool]
-"""Tells of a transaction, by its GTID and by its place, whether a snapshot sees it."""
+"""Returns whether a snapshot sees a transaction, from its GTID and its position."""
 
 
 class Method(Enum):

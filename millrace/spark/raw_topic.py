@@ -44,7 +44,7 @@ DESCRIBES: Final = codes_of(Role.START)
 
 
 _FileOf = Callable[[Record], tuple[int, int] | None]
-"""Gives epoch and number of the log file that a record is of; None where its key does not say."""
+"""Returns epoch and number of a record's log file; None if its key does not contain them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ _ZEROS: Final = bytes(1 << 16)
 
 
 class RawExclusion:
-    """Tells which events are blanked: those of the tables that ``patterns`` name."""
+    """Decides which events are blanked: those of the tables that match ``patterns``."""
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
         self._patterns = patterns

@@ -214,7 +214,7 @@ class Job:
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Tell of a step of the work, when it has ended how long it took."""
+        """Print a step of the work, and how long it took once it has ended."""
         with self.steps.step(text):
             yield
 

@@ -159,7 +159,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 class Steps:
-    """Tells on stderr what a job does: a line per step, and on a terminal how many tasks of it are done."""
+    """Prints the progress of a job on stderr: a line per step, and on a terminal how many tasks are done."""
 
     def __init__(self, spark: SparkSession, job: str) -> None:
         self._spark = spark
@@ -171,7 +171,7 @@ class Steps:
         sys.stderr.flush()
 
     def say_speed(self, number: int, size: int, seconds: float, what: str = "events") -> None:
-        """Tell how many events, or ``what`` else, of how many bytes were read, and how fast."""
+        """Print how many events (or ``what``) and bytes were read, and how fast."""
         self.say(
             f"{number:,} {what}, {size / 1e6:,.1f} MB: "
             f"{number / seconds:,.0f} {what}/s, {size / 1e6 / seconds:,.1f} MB/s"

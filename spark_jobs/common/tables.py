@@ -331,7 +331,7 @@ def out_of_order(ends: DataFrame, option: str, wanted: Moment, last: Reached, co
 
 
 def not_after(until: Reached) -> Column:
-    """Tell of a change whether it is none after a place; rows of a snapshot may stand where nothing is."""
+    """Return whether a change is not after a position; a snapshot's rows may lie between events."""
     snapshot = sf.lit(True) if until.next is None else place_column() <= place_of(until.next)
     return (place_column() <= place_of(until.place)) | (~sf.col("logged") & snapshot)
 

@@ -22,7 +22,7 @@ _GTID: Final = re.compile(
 
 
 def tells_gtid(transaction: str) -> bool:
-    """Tell a GTID of MySQL (``uuid[:tag]:number``) or MariaDB (``domain-server-number``) from a position."""
+    """Return whether this is a GTID, ``uuid[:tag]:number`` (MySQL) or ``domain-server-number`` (MariaDB)."""
     return _GTID.fullmatch(transaction) is not None
 
 

@@ -376,7 +376,7 @@ def _loops(facts: Facts) -> Iterator[Incident]:
 
 
 def _circulates(facts: Facts, origin: int, found: Sequence[Repeat]) -> bool:
-    """Tell transactions that go round from those that a member has applied twice.
+    """Distinguish transactions that circulate from those that a member has applied twice.
 
     A member drops what it wrote itself. So what it has once does not go round through it, unless it has
     another id by now, or its log was not read so far. If it has applied its own again, its id was changed.

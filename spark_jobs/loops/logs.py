@@ -486,7 +486,7 @@ class Logs:
     events: Callable[[], DataFrame]
     """All events, with a ``lap``."""
     between: Callable[[str, Iterable[tuple[int, int]]], Iterator[list[EventLine]]]
-    """Gives the events of a source that lie in spans of offsets, each from one to before another."""
+    """Reads the events of a source in ranges of offsets, each without its end."""
     read: tuple[int, int] = (0, 0)
     """How many events were read, and the bytes of their records."""
 

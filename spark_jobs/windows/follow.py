@@ -181,7 +181,7 @@ class _Results:
         before: Mapping[str, Row],
         after: Mapping[str, Row],
     ) -> None:
-        """Tell windows that have changed: first in the topic, where they can be told again.
+        """Publish the windows that have changed: first in the topic, where they can be written again.
 
         The totals of all windows, before and after, are by source.
         """

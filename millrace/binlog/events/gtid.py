@@ -150,7 +150,7 @@ class AnonymousGtidLogEvent(GtidEvent):
     """The transaction that follows has no identifier."""
 
     def transaction_id(self, header: EventHeader) -> None:
-        """Give none."""
+        """Return None."""
 
 
 @structure
