@@ -34,7 +34,7 @@ from millrace.ddl import statements as ddl
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.spark.archive import file_system
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import BEGINNING, END, Order, Statement
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
@@ -149,7 +149,7 @@ class Unreturnable(Exception):  # noqa: N818 - no error
 def literal(column: ColumnDefinition, value: Any, *, mariadb: bool) -> str:
     """Write a value as SQL that gives it exactly; raises :class:`Unreturnable` where there is none."""
     kind = SqlType.parse(column.column_type).name
-    if isinstance(value, Untold):
+    if isinstance(value, UnknownValue):
         raise Unreturnable(f"column {column.name}: {value.reason}")
     if value is None:
         return "NULL"
@@ -200,8 +200,8 @@ class Undoing:
 
     def key(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the values of the primary key; None if there is none, or not all are known."""
-        key = {name: values.get(name, Untold("")) for name in self._key}
-        return None if not key or any(isinstance(each, Untold) for each in key.values()) else key
+        key = {name: values.get(name, UnknownValue("")) for name in self._key}
+        return None if not key or any(isinstance(each, UnknownValue) for each in key.values()) else key
 
     def lost(self, envelope: Mapping[str, Any], era: int) -> list[str]:
         """Name the columns that were dropped since and of which the change undone had values."""
@@ -224,7 +224,9 @@ class Undoing:
             return f"DELETE FROM {self._name} WHERE {self._where(after)} LIMIT 1"  # noqa: S608 - quoted
         if before is not None and after is None:
             row = self._row(envelope, "before", era)
-            added = {name for name, value in row.items() if name not in before and isinstance(value, Untold)}
+            added = {
+                name for name, value in row.items() if name not in before and isinstance(value, UnknownValue)
+            }
             columns = [column for column in self._columns if column.name not in added]
             names = ", ".join(quoted_name(column.name) for column in columns)
             values = ", ".join(self._stored(column, row[column.name]) for column in columns)
@@ -247,7 +249,9 @@ class Undoing:
             name = column.name
             if name not in before or names[name] in unchanged:
                 continue
-            moves = SqlType.parse(column.column_type).name in _MOVING and not isinstance(before[name], Untold)
+            moves = SqlType.parse(column.column_type).name in _MOVING and not isinstance(
+                before[name], UnknownValue
+            )
             if before[name] != after[name] or moves:
                 steps.append(f"{quoted_name(name)} = {self._stored(column, before[name])}")
         if not steps:

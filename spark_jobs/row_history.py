@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from millrace.contract import unescape_name
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.tables import Folder
 from millrace.verify.tables import Row as Values
 from spark_jobs.common.charts import count
@@ -114,7 +114,7 @@ def _finder(
                 pairs = zip(row, before or row, strict=True)
                 row = tuple(other if _is_unknown(value) else value for value, other in pairs)
                 known = {
-                    column.name: value.was if isinstance(value, Untold) else value
+                    column.name: value.was if isinstance(value, UnknownValue) else value
                     for column, value in zip(columns, row, strict=True)
                     if not _is_unknown(value)
                 }
@@ -145,7 +145,7 @@ def _finder(
 
 
 def _is_unknown(value: Any) -> bool:
-    return isinstance(value, Untold) and value.was is None
+    return isinstance(value, UnknownValue) and value.was is None
 
 
 def _line(change: Mapping[str, Any], envelope: Mapping[str, Any]) -> tuple[Any, ...]:

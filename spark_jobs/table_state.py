@@ -31,7 +31,7 @@ from millrace.binlog.table import ColumnDefinition
 from millrace.contract import SourcePosition
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import BEGINNING
 from millrace.verify.tables import Folder, Records, Row
 from spark_jobs.common.events import arrow_schema
@@ -348,7 +348,7 @@ def _told(row: Row, columns: pa.StructType, notes: dict[str, str]) -> list[Any]:
     values = []
     for value, column in zip(row, columns, strict=True):
         told = value
-        if isinstance(value, Untold):
+        if isinstance(value, UnknownValue):
             notes[column.name] = value.reason
             told = None
         elif isinstance(value, bytes) and pa.types.is_string(column.type):

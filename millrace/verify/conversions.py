@@ -19,8 +19,8 @@ from millrace.binlog.table import ColumnDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """A value that the log does not tell, and why; ``was`` is the value from which it was made."""
+class UnknownValue:
+    """A value that does not follow from the log, and why; ``was`` is the value before the conversion."""
 
     reason: str
     was: Any = None
@@ -51,11 +51,11 @@ def keeps_values(before: ColumnDefinition, after: ColumnDefinition) -> bool:
 
 
 def converted(before: ColumnDefinition, after: ColumnDefinition, value: Any, reason: str) -> Any:
-    """Return what a value is after its column was altered; :class:`Untold` where that is not certain."""
-    if isinstance(value, Untold) or keeps_values(before, after):
+    """Return a value as it is after its column was altered; :class:`UnknownValue` if that is uncertain."""
+    if isinstance(value, UnknownValue) or keeps_values(before, after):
         return value
     if after.generated or (value is None and not after.nullable):
-        return Untold(reason, value)
+        return UnknownValue(reason, value)
     if value is None:
         return None
     old, new = SqlType.parse(before.column_type), SqlType.parse(after.column_type)
@@ -72,7 +72,7 @@ def converted(before: ColumnDefinition, after: ColumnDefinition, value: Any, rea
                 found = _to_text(old, new, after, value)
         except (UnicodeError, UnsupportedError):
             pass  # the character set does not have it, or is not known
-    return Untold(reason, value) if found is None else found
+    return UnknownValue(reason, value) if found is None else found
 
 
 def _to_number(old: SqlType, new: SqlType, after: ColumnDefinition, value: Any) -> Any:

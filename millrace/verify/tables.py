@@ -10,7 +10,7 @@ A record that was written before a column was added lacks it; its value is then 
 what the server filled in.
 
 The schema of an Avro record says in which form each value is (``MILLRACE_ROWS_TEMPORAL``, ``_BIT``). What a
-form has lost, or does not tell, is :class:`Untold`.
+form has lost, or does not tell, is :class:`UnknownValue`.
 """
 
 import datetime as dt
@@ -50,7 +50,7 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings
 from millrace.selection.tables import SYSTEM_DATABASES
 from millrace.text import shortened
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import (
     BEGINNING,
     Era,
@@ -431,9 +431,9 @@ class Records:
             raise _unreadable(message, error) from error
 
 
-_ABSENT: Final = Untold("its image does not have the column")
+_ABSENT: Final = UnknownValue("its image does not have the column")
 """In a segment: what was there before holds."""
-_LEFT_OUT: Final = Untold("its insert does not have the column")
+_LEFT_OUT: Final = UnknownValue("its insert does not have the column")
 
 
 @dataclass(slots=True)
@@ -503,7 +503,7 @@ class Folder:
                 del self._segments[each]
         elif key is None:
             # What a minimal image lacks is in the one before it: without a key that one is whole.
-            lacking: Row | Untold = _ABSENT
+            lacking: Row | UnknownValue = _ABSENT
             for image, step in (("before", -1), ("after", 1)):
                 if envelope[image] is not None:
                     lacking = row = self._row(envelope, image, columns, lacking=lacking)
@@ -513,7 +513,7 @@ class Folder:
         elif envelope["after"] is None:
             segment.keyed[identity] = None
         else:
-            earlier: Row | Untold | None = segment.keyed.get(identity, _ABSENT)
+            earlier: Row | UnknownValue | None = segment.keyed.get(identity, _ABSENT)
             if not isinstance(earlier, tuple):
                 of_key = dict(zip(names, identity, strict=True))
                 unknown = _LEFT_OUT if earlier is None else _ABSENT
@@ -521,7 +521,7 @@ class Folder:
             segment.keyed[identity] = self._row(envelope, "after", columns, lacking=earlier)
 
     def row(self, envelope: Mapping[str, Any], image: str, era: int) -> Row:
-        """Return an image of a record as a row; :class:`Untold` for a column that the image does not have."""
+        """Return an image of a record as a row; :class:`UnknownValue` for a column that the image lacks."""
         return self._row(envelope, image, self._eras[era], lacking=_ABSENT)
 
     def key(self, key: Mapping[str, Any], era: int) -> dict[str, Any]:
@@ -541,7 +541,7 @@ class Folder:
         return self._rows
 
     def _row(
-        self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | Untold
+        self, envelope: Mapping[str, Any], image: str, columns: "_EraColumns", *, lacking: Row | UnknownValue
     ) -> Row:
         """Return an image as a row; ``lacking`` is what has the columns that the image does not have."""
         values = envelope[image]
@@ -567,7 +567,7 @@ class Folder:
     def _added(self, column: Column, origin: Origin) -> Any:
         """Return what the rows that were there have in a column that was added."""
         if column.computed or origin.steps:
-            return Untold("the server has computed it as the column was added")
+            return UnknownValue("the server has computed it as the column was added")
         return self._default(column)
 
 
@@ -671,11 +671,11 @@ def from_topic(column: Column, value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a
         case bool():
             return bytes([value])  # BIT(1)
         case _Millis() | dt.time() if column.fraction > 3:
-            return Untold("its record has no more than milliseconds: MILLRACE_ROWS_TEMPORAL", value)
+            return UnknownValue("its record has no more than milliseconds: MILLRACE_ROWS_TEMPORAL", value)
         case float() if column.data_type == "decimal":
-            return Untold("its record has a double: MILLRACE_ROWS_DECIMAL", value)
+            return UnknownValue("its record has a double: MILLRACE_ROWS_DECIMAL", value)
         case str() if column.data_type in _BINARY:
-            return Untold("its record has digits in place of its bytes: MILLRACE_ROWS_BINARY", value)
+            return UnknownValue("its record has digits in place of its bytes: MILLRACE_ROWS_BINARY", value)
         case str() if column.data_type == "timestamp":
             return value.replace("T", " ").removesuffix("Z")
         case dt.time():
@@ -735,7 +735,7 @@ def _from_note(column: Column, note: Mapping[str, Any]) -> Any:
         return from_server(column, note["text"])
     if note["bytes"] is not None:
         if column.data_type == "json":
-            return Untold(
+            return UnknownValue(
                 "its record has changes of the document in place of it: PARTIAL_JSON", note["bytes"]
             )
         return note["bytes"]
@@ -820,7 +820,7 @@ def _implicit_default(column: Column, column_type: str, *, mariadb: bool | None)
     kind, sql = column.data_type, SqlType.parse(column_type)
     if kind == "enum":
         members = enum_members(column_type)
-        return members[0] if members else Untold("the members of its ENUM are not known")
+        return members[0] if members else UnknownValue("the members of its ENUM are not known")
     if kind == "binary":
         return bytes(sql.argument(1))
     if kind == "bit":
@@ -829,13 +829,13 @@ def _implicit_default(column: Column, column_type: str, *, mariadb: bool | None)
         return bytes(4 * sql.argument(2048)) if mariadb else b""
     if kind in _ZERO_TIMES:
         return _with_fraction(f"{_ZERO_TIMES[kind]}.000000", column.fraction)
-    return _IMPLICIT_DEFAULTS.get(kind, Untold("what the server fills in for its type is not known"))
+    return _IMPLICIT_DEFAULTS.get(kind, UnknownValue("what the server fills in for its type is not known"))
 
 
 def added_value(column: Column, definition: ColumnDefinition, spec: ColumnSpec) -> Any:
     """Return what the rows that were there got when a column was added, as far as the statement tells."""
     text = spec.default
-    untold = Untold("the server has computed it as the column was added")
+    untold = UnknownValue("the server has computed it as the column was added")
     if spec.computed or definition.generated:
         return untold
     if text is None:
@@ -932,7 +932,7 @@ def _take_untold_values(columns: Sequence[Column], difference: Counter[Row]) -> 
     """Take out rows that are equal but for values that the log does not tell; say which these are."""
     patterns: dict[tuple[int, ...], list[Row]] = {}
     for row, count in difference.items():
-        untold = tuple(index for index, value in enumerate(row) if isinstance(value, Untold))
+        untold = tuple(index for index, value in enumerate(row) if isinstance(value, UnknownValue))
         if untold and count > 0:
             patterns.setdefault(untold, []).append(row)
     found: dict[tuple[int, str], list[Row]] = {}

@@ -37,7 +37,7 @@ from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.verify import tables as verified
 from millrace.verify.collations import is_certain, same_value
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import History, Statement, TableHistory
 from millrace.verify.missing import DeadLettersByTable
 from millrace.verify.snapshot import reader_place
@@ -509,7 +509,7 @@ class Log:
             for each in parsed.operations:
                 if isinstance(each, ddl.AddColumn) and each.column.name == name:
                     return added_value(column, definition, each.column)
-        return Untold("the statement that added the column is not in the log")
+        return UnknownValue("the statement that added the column is not in the log")
 
 
 @dataclass(frozen=True, slots=True)

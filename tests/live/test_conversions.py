@@ -10,7 +10,7 @@ import pytest
 from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition
 from millrace.local import MariaDB, MySQL
-from millrace.verify.conversions import Untold, converted
+from millrace.verify.conversions import UnknownValue, converted
 from millrace.verify.tables import Column, from_server
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -117,7 +117,9 @@ def test_servers_make_of_values_what_is_computed(cursor: Any) -> None:
         cursor.execute(f"ALTER TABLE t {', '.join(f'ADD COLUMN {name} {old} NULL' for name in names)}")
         for number, row in enumerate(wanted):
             told = [
-                f"{name} = v" for name, made in zip(names, row, strict=True) if not isinstance(made, Untold)
+                f"{name} = v"
+                for name, made in zip(names, row, strict=True)
+                if not isinstance(made, UnknownValue)
             ]
             cursor.execute(f"UPDATE t SET {', '.join(['v = v', *told])} WHERE id = {number}")
             computed += len(told)
@@ -126,7 +128,7 @@ def test_servers_make_of_values_what_is_computed(cursor: Any) -> None:
         found = selected(cursor, [column(name, new) for name, new in zip(names, others, strict=True)])
         for value, row, made in zip(before, wanted, found, strict=True):
             for new, expected, actual in zip(others, row, made, strict=True):
-                if not isinstance(expected, Untold):
+                if not isinstance(expected, UnknownValue):
                     assert (expected, type(expected)) == (actual, type(actual)), (old, new, value)
         cursor.execute("DROP TABLE t")
     assert computed > LEAST

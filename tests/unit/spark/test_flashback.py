@@ -21,7 +21,7 @@ from millrace.contract import SourcePosition
 from millrace.ddl import Server, Session
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError, UserError
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import Era, History, Origin, Statement, TableHistory
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
@@ -91,7 +91,7 @@ def test_what_has_no_literal() -> None:
     with pytest.raises(Unreturnable, match="column c: its bytes are invalid in its character set"):
         literal(column("c", "varchar(9)", charset="utf8mb4"), b"\xff", mariadb=False)
     with pytest.raises(Unreturnable, match="column c: why"):
-        literal(column("c", "int"), Untold("why"), mariadb=False)
+        literal(column("c", "int"), UnknownValue("why"), mariadb=False)
 
 
 def test_conditions() -> None:

@@ -24,7 +24,7 @@ from millrace.ddl import statements as ddl
 from millrace.ddl.columns import column_definition
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.errors import SettingsError, UserError
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.history import Era, History, Origin, TableHistory
 from millrace.verify.tables import Column, added_value
 from spark_jobs.common import tables
@@ -121,27 +121,27 @@ def test_names_of_tables() -> None:
         ("BOOL DEFAULT TRUE", 1),
         ("YEAR DEFAULT 70", 1970),
         ("YEAR DEFAULT '5'", 2005),
-        ("YEAR DEFAULT 0", Untold),
+        ("YEAR DEFAULT 0", UnknownValue),
         ("YEAR DEFAULT 2024", 2024),
         ("SET('x','y','z') CHARACTER SET latin1 DEFAULT 'z,x'", "x,z"),
         ("DECIMAL(6,2) DEFAULT 1.50", Decimal("1.5")),
-        ("DECIMAL(6,2) DEFAULT 1.505", Untold),
+        ("DECIMAL(6,2) DEFAULT 1.505", UnknownValue),
         ("FLOAT DEFAULT 1.1", 1.100000023841858),
         ("DOUBLE DEFAULT 1e-5", 1e-5),
         ("VARCHAR(9) CHARACTER SET utf8mb4 DEFAULT 'it''s '", "it's "),
         ("CHAR(9) CHARACTER SET utf8mb4 DEFAULT 'it '", "it"),
         ("ENUM('a','b') CHARACTER SET utf8mb4 NOT NULL", "a"),
-        ("ENUM('a','b') CHARACTER SET utf8mb4 DEFAULT 'B'", Untold),
+        ("ENUM('a','b') CHARACTER SET utf8mb4 DEFAULT 'B'", UnknownValue),
         ("DATETIME(3) DEFAULT '2024-01-02 03:04:05.678'", "2024-01-02 03:04:05.678"),
-        ("DATETIME(3) DEFAULT '2024-1-2'", Untold),
+        ("DATETIME(3) DEFAULT '2024-1-2'", UnknownValue),
         ("DATE DEFAULT '0000-00-00'", "0000-00-00"),
-        ("DATE DEFAULT (CURRENT_DATE)", Untold),
-        ("DATETIME DEFAULT CURRENT_TIMESTAMP", Untold),
-        ("TIMESTAMP NULL DEFAULT '2024-01-02 03:04:05'", Untold),
-        ("INT NOT NULL AUTO_INCREMENT", Untold),
-        ("INT AS (a + 1)", Untold),
+        ("DATE DEFAULT (CURRENT_DATE)", UnknownValue),
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP", UnknownValue),
+        ("TIMESTAMP NULL DEFAULT '2024-01-02 03:04:05'", UnknownValue),
+        ("INT NOT NULL AUTO_INCREMENT", UnknownValue),
+        ("INT AS (a + 1)", UnknownValue),
         ("VARBINARY(9) DEFAULT 'ab'", b"ab"),
-        ("BINARY(9) DEFAULT 'ab'", Untold),
+        ("BINARY(9) DEFAULT 'ab'", UnknownValue),
         ("ENUM('b', 'a') CHARACTER SET latin1 NOT NULL", "b"),
         ("SET('b', 'a') CHARACTER SET latin1 NOT NULL", ""),
         ("BINARY(3) NOT NULL", b"\0\0\0"),
@@ -150,7 +150,7 @@ def test_names_of_tables() -> None:
         ("TIME NOT NULL", "00:00:00"),
         ("DATETIME(3) NOT NULL", "0000-00-00 00:00:00.000"),
         ("JSON NOT NULL", "null"),
-        ("VECTOR(3) NOT NULL", Untold),
+        ("VECTOR(3) NOT NULL", UnknownValue),
     ],
 )
 def test_what_rows_get_that_are_there(clause: str, expected: Any) -> None:
@@ -163,7 +163,7 @@ def test_what_rows_get_that_are_there(clause: str, expected: Any) -> None:
     sql = SqlType.parse(definition.column_type)
     column = Column("c", sql.name, sql.argument(0) if sql.name in ("datetime", "time") else 0)
     found = added_value(column, definition, added.column)
-    assert found == expected or (expected is Untold and isinstance(found, Untold)), found
+    assert found == expected or (expected is UnknownValue and isinstance(found, UnknownValue)), found
 
 
 def a_table(*columns: tuple[str, str, dict[str, Any]]) -> Table:
@@ -190,7 +190,7 @@ def test_what_is_written(spark: SparkSession, tmp_path: Path) -> None:
     )
     rows: list[tuple[Any, ...]] = [
         (2**64 - 1, Decimal("1.5"), Decimal("2.5"), "<b>", b"\xff", "0000-00-00 00:00:00"),
-        (1, None, Untold("why"), b"\xff", None, None),
+        (1, None, UnknownValue("why"), b"\xff", None, None),
     ]
     fault = ("t", 0, 7, b"k", b"v", "why")
     steps = [(rows[0], 2, NO_FAULT), (None, 0, fault), (rows[1], 1, NO_FAULT), (rows[0], -3, NO_FAULT)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from millrace.binlog.table import ColumnDefinition
-from millrace.verify.conversions import Untold, converted
+from millrace.verify.conversions import UnknownValue, converted
 
 
 def column(column_type: str, charset: str | None = None, *, nullable: bool = True) -> ColumnDefinition:
@@ -64,7 +64,9 @@ def column(column_type: str, charset: str | None = None, *, nullable: bool = Tru
 def test_only_what_is_certain_is_told(
     before: ColumnDefinition, after: ColumnDefinition, value: Any, expected: Any
 ) -> None:
-    assert converted(before, after, value, "why") == (Untold("why", value) if expected is None else expected)
+    assert converted(before, after, value, "why") == (
+        UnknownValue("why", value) if expected is None else expected
+    )
 
 
 def test_null_stays_null() -> None:

@@ -13,7 +13,7 @@ from millrace.binlog.columns.sql_types import SqlType
 from millrace.binlog.table import ColumnDefinition, column_of
 from millrace.contract import escape_name
 from millrace.runtime.errors import UserError
-from millrace.verify.conversions import Untold
+from millrace.verify.conversions import UnknownValue
 from millrace.verify.tables import Column, Folder, Records, _compare, _from_note, from_server, from_topic
 
 UTC = dt.UTC
@@ -121,7 +121,7 @@ def test_the_schema_tells_the_form_of_a_value(
     found = Records(registry).read(wire_prefix(1) + out.getvalue())["c"]
     fraction = sql.argument(0) if sql.name in ("time", "datetime", "timestamp") else 0
     value = from_topic(Column("c", sql.name, fraction), found)
-    if isinstance(value, Untold):
+    if isinstance(value, UnknownValue):
         assert isinstance(printed, str)
         assert value.reason.endswith(printed)
     else:
