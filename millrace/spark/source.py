@@ -33,7 +33,7 @@ from millrace.spark.files import Fault, Scan, Span, list_files, scan
 from millrace.spark.history import defining_records, schema_history
 from millrace.spark.options import Options
 from millrace.spark.statistics import STATISTICS, SUMS, StatisticsView
-from millrace.spark.topic import RawTopic, Reached, TopicSpan
+from millrace.spark.topic import RawTopic, StreamOffset, TopicSpan
 from millrace.spark.views import (
     COUNTED,
     OF_TABLE,
@@ -286,7 +286,7 @@ class _Stretch(InputPartition):
     decoding: Decoding | None
 
 
-def _offset_of(reached: Reached) -> dict[str, Any]:
+def _offset_of(reached: StreamOffset) -> dict[str, Any]:
     """Return an offset of a stream as Spark keeps it."""
     return {name: value for name, value in asdict(reached).items() if value is not None}
 
@@ -300,7 +300,7 @@ class LogStreamReader(DataSourceStreamReader):
         self._options = source.parsed
         self._decoded = self._options.view != "raw"
         self._reading = _Reading(self._options, schema, None)
-        self._reached: Reached | None = None
+        self._reached: StreamOffset | None = None
 
     @cached_property
     def _topic(self) -> RawTopic:
@@ -326,7 +326,7 @@ class LogStreamReader(DataSourceStreamReader):
 
         After a restart Spark asks for those between the last offset and itself, which tells where that is.
         """
-        begin, stop = Reached(**start), Reached(**end)
+        begin, stop = StreamOffset(**start), StreamOffset(**end)
         if self._reached is None or self._reached.offset < stop.offset:
             self._reached = stop
         if begin.offset > stop.offset:

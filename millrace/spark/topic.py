@@ -54,7 +54,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StreamOffset:
     """Where a stream has come: an offset, and of the view raw the last record before it."""
 
     offset: int
@@ -323,15 +323,15 @@ class RawTopic:
 
     # -- as a stream ----------------------------------------------------------------------------------
 
-    def beginning(self, *, decoded: bool) -> Reached:
+    def beginning(self, *, decoded: bool) -> StreamOffset:
         """Return where a stream begins: where no transaction is open, or, unless ``decoded``, anywhere."""
         held, asked = self.extent()
         place: int | None = asked.start
         if decoded and asked.start > held.start:
             place = first_place(self._kafka, self._topic, (asked.start, held.stop), held.start, self.archive)
-        return self._reached(held.stop if place is None else place, Reached(held.start), decoded=decoded)
+        return self._reached(held.stop if place is None else place, StreamOffset(held.start), decoded=decoded)
 
-    def next_end(self, start: Reached, most: int | None, *, decoded: bool) -> Reached:
+    def next_end(self, start: StreamOffset, most: int | None, *, decoded: bool) -> StreamOffset:
         """Return where a stream is read up to from ``start`` on: where no transaction is open.
 
         That is the last such offset within ``most`` offsets; where there is none, the first one after them.
@@ -350,17 +350,17 @@ class RawTopic:
                 end = first_place(self._kafka, self._topic, offsets, held.start, self.archive) or end
         return start if end <= start.offset else self._reached(end, start, decoded=decoded)
 
-    def _reached(self, offset: int, since: Reached, *, decoded: bool) -> Reached:
+    def _reached(self, offset: int, since: StreamOffset, *, decoded: bool) -> StreamOffset:
         """Return a place of a stream, with the record before it, which is looked for ``since`` another."""
         if decoded:
-            return Reached(offset)
+            return StreamOffset(offset)
         carried = CarriedSettings.of(self._kafka)
         last = last_record(carried, self._topic, since.offset, offset, self.archive)
         if last is None:
             return replace(since, offset=offset)
-        return Reached(offset, last.offset, _ascii(last.key))
+        return StreamOffset(offset, last.offset, _ascii(last.key))
 
-    def _check_goes_on(self, start: Reached, held: range) -> None:
+    def _check_goes_on(self, start: StreamOffset, held: range) -> None:
         """Raise where the topic does not go on at ``start``, or is not the one that was read up to there."""
         if start.offset < held.start:
             raise UserError(
@@ -382,7 +382,7 @@ class RawTopic:
                 ExitCode.DATA,
             )
 
-    def between(self, start: Reached, end: int, least: int, *, decoded: bool) -> list[TopicSpan]:
+    def between(self, start: StreamOffset, end: int, least: int, *, decoded: bool) -> list[TopicSpan]:
         """Cut a stretch of a stream into spans."""
         held, _ = self.extent(start.offset)
         self._check_goes_on(start, held)
