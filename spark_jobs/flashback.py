@@ -45,7 +45,7 @@ from spark_jobs.common.report import Code, Report
 from spark_jobs.common.tables import (
     PLACE,
     Log,
-    Reached,
+    PointInTime,
     Table,
     changes_of,
     has_gtid,
@@ -97,7 +97,7 @@ class Bound:
 
     option: str
     text: str
-    last: Reached | None
+    last: PointInTime | None
     doubt: str | None = None
     """That transactions on one side of it belong on the other by their times."""
 
@@ -616,7 +616,7 @@ class Outcome:
     """What can be undone, and what cannot."""
 
     def __init__(
-        self, until: Reached, gone: Sequence[str], unmatched: Iterable[str], bounds: Sequence[Bound]
+        self, until: PointInTime, gone: Sequence[str], unmatched: Iterable[str], bounds: Sequence[Bound]
     ) -> None:
         self.until = until
         self.bounds = bounds

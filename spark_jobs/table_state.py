@@ -44,7 +44,7 @@ from spark_jobs.common.tables import (
     Counts,
     Log,
     Moment,
-    Reached,
+    PointInTime,
     Table,
     changes_of,
     counts_of,
@@ -100,7 +100,7 @@ class State:
 
 def table_state(
     job: Job, spark: SparkSession, tables: Sequence[tuple[str, str]], wanted: Moment
-) -> tuple[Reached, list[State]]:
+) -> tuple[PointInTime, list[State]]:
     """Write the rows that tables had at a moment."""
     (one,) = job.inputs
     with job.step("the moment found"):
@@ -117,7 +117,7 @@ def table_state(
 
 
 def _state(  # noqa: PLR0917 - what is read, and up to where
-    job: Job, spark: SparkSession, one: Input, log: Log, table: Table, until: Reached
+    job: Job, spark: SparkSession, one: Input, log: Log, table: Table, until: PointInTime
 ) -> State:
     state = State(str(table))
     changes, schemas = changes_of(job, spark, table.topics(log), table.eras)
@@ -166,7 +166,7 @@ def write_state(job: Job, state: State, folded: DataFrame) -> None:
 
 
 def _without_snapshot(
-    table: Table, changes: DataFrame, snapshot: SourcePosition, until: Reached
+    table: Table, changes: DataFrame, snapshot: SourcePosition, until: PointInTime
 ) -> Iterator[str]:
     """Say what it means that the last snapshot is later; raises UserError where no rows are from before."""
     if not table.eras.from_the_beginning or until.next is None:
@@ -184,7 +184,7 @@ def _without_snapshot(
     )
 
 
-def _doubts(log: Log, table: Table, until: Reached, *, has_snapshot: bool) -> Iterator[str]:
+def _doubts(log: Log, table: Table, until: PointInTime, *, has_snapshot: bool) -> Iterator[str]:
     """Say what may be otherwise than the topics tell."""
     if until.next is None and not until.latest:
         yield f"the topics end with {until.last}: what follows it up to the moment, if anything, is missing"
@@ -376,7 +376,7 @@ def arrow_type(column: ColumnDefinition) -> pa.DataType:
 # -- results ------------------------------------------------------------------------------------------
 
 
-def summary(until: Reached, states: Sequence[State]) -> dict[str, Any]:
+def summary(until: PointInTime, states: Sequence[State]) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
     place = until.place
     return {
@@ -398,7 +398,7 @@ def summary(until: Reached, states: Sequence[State]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def report(job: Job, until: Reached, states: Sequence[State], asked: str = "latest") -> Report:
+def report(job: Job, until: PointInTime, states: Sequence[State], asked: str = "latest") -> Report:
     """Build the page; ``asked`` is the moment as it was given."""
     page = Report(f"State of tables of {job.sources[0]}", [f"--at {asked}", f"as of {until}"])
     doubtful = [one for one in states if one.doubts or one.untold or one.unknown_rows or one.faults]

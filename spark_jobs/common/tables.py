@@ -148,8 +148,8 @@ def records_by(schemas: Mapping[int, Any]) -> Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """The last position of a log that belongs to a moment, and the transaction or statement there."""
+class PointInTime:
+    """The last position of a log at a point in time, and the transaction or statement there."""
 
     place: SourcePosition
     last: str
@@ -244,12 +244,12 @@ def _unit(records: Records, value: bytes | None, gtids: Gtids | None) -> tuple[A
     return *place, name, inside, "\n".join(named)
 
 
-def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
+def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> PointInTime:
     """Find the last position of the log that belongs to a moment; raises UserError if there is none."""
     found = reach_or_none(job, spark, one, wanted)
     if found is None and wanted is None:
         place = reader_place(job.settings.kafka, Topics(one.source, job.settings.input_source))
-        return Reached(place, "the reader, without any transaction,", None, None, latest=True)
+        return PointInTime(place, "the reader, without any transaction,", None, None, latest=True)
     if found is None:
         raise UserError(
             f"no transaction of {one.source} belongs to that moment: the log begins later",
@@ -258,7 +258,7 @@ def reach(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached:
     return found
 
 
-def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> Reached | None:
+def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> PointInTime | None:
     """Find the last position of the log that belongs to a moment; None if the log begins later."""
     gtids = wanted if isinstance(wanted, GtidSet | MariadbGtidPosition) else None
     every = _units(job, spark, one, gtids)
@@ -305,10 +305,14 @@ def reach_or_none(job: Job, spark: SparkSession, one: Input, wanted: Moment) -> 
     if tuple(last["end"]) > at.order():
         row = found.where(place > here).agg(sf.min_by(sf.struct("epoch", "file", "pos"), place)).first()
         following = None if row is None else SourcePosition(*row[0])
-    return Reached(at, it["id"] or f"a statement at {at}", it["time_ms"], following, latest=wanted is None)
+    return PointInTime(
+        at, it["id"] or f"a statement at {at}", it["time_ms"], following, latest=wanted is None
+    )
 
 
-def out_of_order(ends: DataFrame, option: str, wanted: Moment, last: Reached, consequence: str) -> str | None:
+def out_of_order(
+    ends: DataFrame, option: str, wanted: Moment, last: PointInTime, consequence: str
+) -> str | None:
     """Say which of the :func:`units` before a place were committed after the time that stands for it.
 
     None if there is none, or ``wanted`` is no time. ``consequence`` says what the job does with them.
@@ -330,13 +334,15 @@ def out_of_order(ends: DataFrame, option: str, wanted: Moment, last: Reached, co
     )
 
 
-def not_after(until: Reached) -> Column:
+def not_after(until: PointInTime) -> Column:
     """Return whether a change is not after a position; a snapshot's rows may lie between events."""
     snapshot = sf.lit(True) if until.next is None else place_column() <= place_of(until.next)
     return (place_column() <= place_of(until.place)) | (~sf.col("logged") & snapshot)
 
 
-def without_later(job: Job, spark: SparkSession, one: Input, changes: DataFrame, until: Reached) -> DataFrame:
+def without_later(
+    job: Job, spark: SparkSession, one: Input, changes: DataFrame, until: PointInTime
+) -> DataFrame:
     """Leave out the changes after a place, and those before it that were committed after it.
 
     The latter are of prepared XA transactions, which end after the place and not between it and the change:

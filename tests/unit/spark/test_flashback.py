@@ -26,7 +26,7 @@ from millrace.verify.history import Era, History, Origin, Statement, TableHistor
 from millrace.verify.tables import Column
 from spark_jobs.common.events import arrow_schema
 from spark_jobs.common.faults import Faults
-from spark_jobs.common.tables import KnownColumn, Log, Reached, Table, out_of_order, parse_key
+from spark_jobs.common.tables import KnownColumn, Log, PointInTime, Table, out_of_order, parse_key
 from spark_jobs.flashback import (
     _UNDO_SCHEMA,
     Bound,
@@ -258,7 +258,7 @@ def test_a_gtid_of_mariadb_names_one_transaction() -> None:
         parse_transactions("0-1")
 
 
-UNTIL = Reached(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, None)
+UNTIL = PointInTime(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, None)
 
 
 def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
@@ -394,7 +394,7 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
         "epoch int, number bigint, pos bigint, file string, time_ms bigint, id string",
     )
     place, following = (SourcePosition(0, "binlog.000007", position) for position in (400, 500))
-    last = Reached(place, "0-1-8", 50_000, following)
+    last = PointInTime(place, "0-1-8", 50_000, following)
     minute = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
     doubt = out_of_order(ends, "--after", minute, last, "not undone")
     assert doubt == (

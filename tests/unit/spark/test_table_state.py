@@ -34,7 +34,7 @@ from spark_jobs.common.tables import (
     Counts,
     KnownColumn,
     Log,
-    Reached,
+    PointInTime,
     Table,
     has_one_key,
     parse_key,
@@ -247,10 +247,10 @@ def test_what_the_topics_may_lack() -> None:
     taken = SnapshotTable("shop", "t", rows=10, estimate=100, ranges=[SnapshotRange(("1",), done=False)])
     done = replace(taken, ranges=[SnapshotRange(done=True)])
     end = SourcePosition(0, "binlog.000001", 500)
-    latest = Reached(end, "0-1-5", 1000, None, latest=True)
+    latest = PointInTime(end, "0-1-5", 1000, None, latest=True)
 
     def doubts(
-        *read: SnapshotTable, unmerged: bool = False, until: Reached = latest, rows: bool = False
+        *read: SnapshotTable, unmerged: bool = False, until: PointInTime = latest, rows: bool = False
     ) -> list[str]:
         whole = cast("Any", SimpleNamespace(is_whole=lambda *_: True, filters=lambda *_: False))
         last = SnapshotState(1, list(read)) if read else None
@@ -280,7 +280,7 @@ def test_what_a_snapshot_has_of_a_moment() -> None:
     def at(position: int) -> SourcePosition:
         return SourcePosition(0, "binlog.000001", position)
 
-    quiet = Reached(at(500), "0-1-5", 1000, None)
+    quiet = PointInTime(at(500), "0-1-5", 1000, None)
     assert quiet.has_snapshot(at(400))
     assert quiet.has_snapshot(at(531))
     followed = replace(quiet, next=at(900))
@@ -312,7 +312,7 @@ def test_what_was_committed_later(spark: SparkSession, monkeypatch: pytest.Monke
     frame = spark.createDataFrame(changes, CHANGES)
 
     def left(epoch: int, position: int, following: SourcePosition | None) -> list[tuple[Any, ...]]:
-        until = Reached(SourcePosition(epoch, "bin.000001", position), "", 0, following)
+        until = PointInTime(SourcePosition(epoch, "bin.000001", position), "", 0, following)
         found = without_later(cast("Any", None), spark, cast("Any", None), frame, until).collect()
         return sorted((row.id, row.epoch) for row in found)
 
@@ -337,7 +337,7 @@ def test_a_moment_before_the_last_snapshot(spark: SparkSession) -> None:
 
     def without(position: int, of: Table = table) -> list[str]:
         place = SourcePosition(0, "bin.000001", position)
-        until = Reached(place, "", 0, place._replace(position=position + 9))
+        until = PointInTime(place, "", 0, place._replace(position=position + 9))
         return list(_without_snapshot(of, frame, last, until))
 
     (doubt,) = without(500)
