@@ -44,8 +44,8 @@ class OutputRecord:
 
 
 @value
-class Since:
-    """What a service has written last to a topic from ``offset`` on, which was its end some time before."""
+class LastWritten:
+    """The last record that a service wrote to a topic since its end was ``offset``; None if it wrote none."""
 
     offset: int
     last_output: OutputRecord | None = None
@@ -65,7 +65,7 @@ class Continuity:
     inputs: tuple[InputRecord, ...] = ()
     """Those at the offsets of the state; where the last one is at its place, these may not be."""
     last_output: OutputRecord | None = None
-    others: Mapping[str, Since] = field(default_factory=dict)
+    others: Mapping[str, LastWritten] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -76,7 +76,7 @@ class Continuity:
             None if last_input is None else InputRecord(**last_input),
             tuple(InputRecord(**each) for each in record["inputs"]),
             _output_record(record["last_output"]),
-            {topic: Since.of(since) for topic, since in record["others"].items()},
+            {topic: LastWritten.of(since) for topic, since in record["others"].items()},
         )
 
 

@@ -30,7 +30,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.records import is_dead_letter_of
-from millrace.avro.service_state import Continuity, InputRecord, OutputRecord, Since
+from millrace.avro.service_state import Continuity, InputRecord, LastWritten, OutputRecord
 from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
 from millrace.contract import HEADER_CHUNK, Topics, is_of_rows
 from millrace.kafka.errors import BrokerError
@@ -229,7 +229,7 @@ class ContinuityGuard:
             if topic == self.topics.own:
                 output = written
             else:
-                others[topic] = Since(others.get(topic, Since(0)).offset, written)
+                others[topic] = LastWritten(others.get(topic, LastWritten(0)).offset, written)
                 index, _, count = dict(headers or ()).get(HEADER_CHUNK, b"0/1").partition(b"/")
                 self._note_whole(topic, is_whole=int(index) + 1 == int(count))
         self.continuity = Continuity(
@@ -251,7 +251,7 @@ class ContinuityGuard:
         there = [name for name in self.topics.others if name in self.continuity.topics]
         whole = [TopicPartition(name, 0) for name in there if name not in self._unfinished]
         ends = latest_offsets(self.admin, whole, IsolationLevel.READ_UNCOMMITTED) if whole else {}
-        moved = {partition.topic: Since(end) for partition, end in ends.items()}
+        moved = {partition.topic: LastWritten(end) for partition, end in ends.items()}
         self.continuity = replace(self.continuity, others={**self.continuity.others, **moved})
 
     def wrote(self, ids: Mapping[str, str]) -> None:
@@ -352,7 +352,7 @@ class ContinuityGuard:
             f"be {wanted}, and is {found}. Its end was lost, or something else has written to it. {_SECTION}"
         )
 
-    def _check_other(self, topic: str, expected: Since, held: range) -> None:
+    def _check_other(self, topic: str, expected: LastWritten, held: range) -> None:
         if held.stop == expected.offset and expected.last_output is None:
             return
         found = self._last_since(topic, expected.offset)

@@ -343,7 +343,7 @@ def not_after(until: PointInTime) -> Column:
 def without_later(
     job: Job, spark: SparkSession, one: Input, changes: DataFrame, until: PointInTime
 ) -> DataFrame:
-    """Leave out the changes after a place, and those before it that were committed after it.
+    """Leave out the changes after a position, and those before it that were committed after it.
 
     The latter are of prepared XA transactions, which end after the place and not between it and the change:
     a server that was reset assigns the same GTIDs again.

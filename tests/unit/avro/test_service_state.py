@@ -14,6 +14,7 @@ from millrace.avro.service_state import (
     Continuity,
     DecoderState,
     InputRecord,
+    LastWritten,
     LogIdentity,
     LogScope,
     OffsetRange,
@@ -23,7 +24,6 @@ from millrace.avro.service_state import (
     QuarantinedTable,
     ReaderState,
     RowMapperState,
-    Since,
     TableTopic,
     stored_state,
 )
@@ -36,7 +36,7 @@ CONTINUITY = Continuity(
     InputRecord(7, b"k", 3),
     (InputRecord(5, None), InputRecord(7, b"k")),
     OutputRecord(None, 9),
-    {"s.ddl": Since(5), "s.deadletter": Since(0, OutputRecord(b"k", 2**32 - 1))},
+    {"s.ddl": LastWritten(5), "s.deadletter": LastWritten(0, OutputRecord(b"k", 2**32 - 1))},
 )
 READER_STATE = ReaderState(
     epoch=2,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from millrace.avro.service_state import Continuity, Since
+from millrace.avro.service_state import Continuity, LastWritten
 from millrace.avro.snapshots import SnapshotMerged
 from millrace.contract import HEADER_CHUNK, Topics
 from millrace.kafka.continuity import ContinuityGuard, TopicChangedError, lost_of_snapshot
@@ -135,7 +135,7 @@ def test_dead_letters_of_another_service_are_no_fault(
     write(broker, guard, DEAD, whole("rowmapper", "a"))
     write(broker, None, DEAD, whole("decoder", "b"))
     started = checked(broker, admin, guard.continuity)
-    assert started.continuity.others[DEAD] == Since(2)
+    assert started.continuity.others[DEAD] == LastWritten(2)
 
 
 @pytest.mark.parametrize("topic", [DEAD, DDL])
@@ -184,7 +184,7 @@ def test_a_dead_letter_of_which_chunks_are_missing_is_not_left_behind(
     started = checked(broker, admin, guard.continuity)
     write(broker, started, DEAD, third)
     started = checked(broker, admin, started.continuity)
-    assert started.continuity.others[DEAD] == Since(4)
+    assert started.continuity.others[DEAD] == LastWritten(4)
 
 
 def test_the_offset_moves_on_while_a_service_runs(
@@ -193,7 +193,7 @@ def test_the_offset_moves_on_while_a_service_runs(
     monkeypatch.setattr("millrace.kafka.continuity._LOOK_EVERY_S", -1.0)
     write(broker, guard, DEAD, whole("rowmapper", "a"))
     guard.look()
-    assert guard.continuity.others[DEAD] == Since(1)
+    assert guard.continuity.others[DEAD] == LastWritten(1)
     write(broker, guard, DEAD, (b"b", dead_letter("rowmapper", "b"), [(HEADER_CHUNK, b"0/2")]))
     guard.look()
     assert guard.continuity.others[DEAD].offset == 1
