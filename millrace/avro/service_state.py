@@ -36,7 +36,7 @@ class InputRecord:
 
 
 @value
-class OutputRecord:
+class WrittenRecord:
     """A record of the service's own topic, by its key and the CRC-32 of its value."""
 
     key: bytes | None
@@ -48,7 +48,7 @@ class LastWritten:
     """The last record that a service wrote to a topic since its end was ``offset``; None if it wrote none."""
 
     offset: int
-    last_output: OutputRecord | None = None
+    last_output: WrittenRecord | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -64,7 +64,7 @@ class Continuity:
     last_input: InputRecord | None = None
     inputs: tuple[InputRecord, ...] = ()
     """Those at the offsets of the state; where the last one is at its place, these may not be."""
-    last_output: OutputRecord | None = None
+    last_output: WrittenRecord | None = None
     others: Mapping[str, LastWritten] = field(default_factory=dict)
 
     @classmethod
@@ -80,8 +80,8 @@ class Continuity:
         )
 
 
-def _output_record(record: Mapping[str, Any] | None) -> OutputRecord | None:
-    return None if record is None else OutputRecord(**record)
+def _output_record(record: Mapping[str, Any] | None) -> WrittenRecord | None:
+    return None if record is None else WrittenRecord(**record)
 
 
 @value

@@ -30,7 +30,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.avro.records import is_dead_letter_of
-from millrace.avro.service_state import Continuity, InputRecord, LastWritten, OutputRecord
+from millrace.avro.service_state import Continuity, InputRecord, LastWritten, WrittenRecord
 from millrace.avro.snapshots import MERGED_KEY, SNAPSHOT_LOST, SnapshotMerged, SnapshotState
 from millrace.contract import HEADER_CHUNK, Topics, is_of_rows
 from millrace.kafka.errors import BrokerError
@@ -44,8 +44,7 @@ from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
-from millrace.stage import OutputRecord as Written
-from millrace.stage import Record
+from millrace.stage import OutputRecord, Record
 
 _LOG = get_logger(__name__)
 _TIMEOUT_S: Final = 30.0
@@ -218,14 +217,14 @@ class ContinuityGuard:
     def note(
         self,
         last_input: InputRecord | None,
-        last_outputs: Mapping[str, Written],
+        last_outputs: Mapping[str, OutputRecord],
         inputs: tuple[InputRecord, ...] | None = None,
     ) -> None:
         """Take note of the last record read, the last ones written, and those at offsets of the state."""
         known = self.continuity
         output, others = known.last_output, dict(known.others)
         for topic, (key, value, _, headers) in last_outputs.items():
-            written = OutputRecord(key, zlib.crc32(value or b""))
+            written = WrittenRecord(key, zlib.crc32(value or b""))
             if topic == self.topics.own:
                 output = written
             else:
@@ -334,7 +333,7 @@ class ContinuityGuard:
                     f"by the id {id_}, and now it has {found[name]}. What it held is lost. {_SECTION}"
                 )
 
-    def _check_output(self, expected: OutputRecord | None) -> None:
+    def _check_output(self, expected: WrittenRecord | None) -> None:
         topic = self.topics.own
         record = last_record(self._settings, topic)
         if record is None:
@@ -342,7 +341,7 @@ class ContinuityGuard:
                 return  # all of its records were deleted on purpose, by retention or reprocessing
             found = "nothing"
         else:
-            output = OutputRecord(record.key, zlib.crc32(record.value or b""))
+            output = WrittenRecord(record.key, zlib.crc32(record.value or b""))
             if output == expected:
                 return
             found = f"{_text(record.key)} at offset {record.offset}"
@@ -359,7 +358,7 @@ class ContinuityGuard:
         if found is not None:
             record, is_whole = found
             self._note_whole(topic, is_whole=is_whole)
-            if OutputRecord(record.key, zlib.crc32(record.value or b"")) == expected.last_output:
+            if WrittenRecord(record.key, zlib.crc32(record.value or b"")) == expected.last_output:
                 return
             what = f"{_text(record.key)} at offset {record.offset}"
         else:

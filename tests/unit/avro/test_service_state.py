@@ -18,13 +18,13 @@ from millrace.avro.service_state import (
     LogIdentity,
     LogScope,
     OffsetRange,
-    OutputRecord,
     PendingXa,
     Progress,
     QuarantinedTable,
     ReaderState,
     RowMapperState,
     TableTopic,
+    WrittenRecord,
     stored_state,
 )
 from millrace.avro.single_object import SingleObjectError
@@ -35,8 +35,8 @@ CONTINUITY = Continuity(
     {"s.raw": "abc"},
     InputRecord(7, b"k", 3),
     (InputRecord(5, None), InputRecord(7, b"k")),
-    OutputRecord(None, 9),
-    {"s.ddl": LastWritten(5), "s.deadletter": LastWritten(0, OutputRecord(b"k", 2**32 - 1))},
+    WrittenRecord(None, 9),
+    {"s.ddl": LastWritten(5), "s.deadletter": LastWritten(0, WrittenRecord(b"k", 2**32 - 1))},
 )
 READER_STATE = ReaderState(
     epoch=2,
