@@ -322,7 +322,7 @@ class Committer(Generic[S]):
         wait = wait or self._producer.warned
         self._look_at_schemas()
         with self.explained():
-            self._producer.finish(self._wonder)
+            self._producer.finish(self._explain_wait)
         value, *others = values = [committer._next() for committer in self._together]
         for committer, each in zip(self._together, values, strict=True):
             if committer._companion is not None and each is not None:
@@ -332,7 +332,7 @@ class Committer(Generic[S]):
         ended = partial(self._note_committed, [committer._next_offset for committer in self._together])
         with self.explained():
             if wait:
-                self._producer.commit(value, others=states, wonder=self._wonder)
+                self._producer.commit(value, others=states, on_wait=self._explain_wait)
             else:
                 self._producer.commit_in_background(value, others=states, committed=ended)
         for committer in self._together:
@@ -349,7 +349,7 @@ class Committer(Generic[S]):
         """Wait until the next transaction can begin: what comes meanwhile is in it."""
         self._producer.wait_to_begin()
 
-    def _wonder(self) -> None:
+    def _explain_wait(self) -> None:
         """Say why a commit takes long."""
         if self._producer.warned:
             self._health.note_kafka(answers=False)

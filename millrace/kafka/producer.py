@@ -59,7 +59,7 @@ _ROOM_MS: Final = 50
 _LAST_COMMIT_S: Final = 10.0
 """How long a commit may take once we were told to stop."""
 
-_WONDER_S: Final = 2.0
+_ON_WAIT_S: Final = 2.0
 """After how long a commit that still waits asks why, and how long until it asks again."""
 
 _MOST_WAITING: Final = 2
@@ -357,11 +357,11 @@ class TransactionalProducer:
             self._ends[topic] += len(output.groups.get((topic, 0), ()))
         self.finish(wait=self.due)
 
-    def finish(self, wonder: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
+    def finish(self, on_wait: Callable[[], None] = lambda: None, *, wait: bool = True) -> None:
         """Take note of the end of the commit in the background, then send what waits and has room.
 
         Without ``wait`` that is only done where the commit has ended. Where two transactions' worth is in no
-        commit, all of it is sent. ``wonder`` is as for :meth:`commit`.
+        commit, all of it is sent. ``on_wait`` is as for :meth:`commit`.
         """
         if self._committing is not None:
             future, committed = self._committing
@@ -369,9 +369,9 @@ class TransactionalProducer:
                 if not wait:
                     return
                 with contextlib.suppress(TimeoutError):
-                    future.exception(_WONDER_S)
+                    future.exception(_ON_WAIT_S)
                     break
-                wonder()
+                on_wait()
             self._committing = None
             future.result()
             self._note_committed()
@@ -430,15 +430,15 @@ class TransactionalProducer:
         state: bytes | None,
         *,
         others: Sequence[tuple[bytes, bytes | None]] = (),
-        wonder: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the state and commit; everything is in Kafka, all of it or nothing, when this returns.
 
         For ``millrace run`` the state is that of the reader. ``others`` are other records of the state topic,
-        as key and value, that are written with it. ``wonder`` is called now and then where it takes long;
+        as key and value, that are written with it. ``on_wait`` is called now and then where it takes long;
         what it raises ends the wait.
         """
-        self._commit(*self._transaction(state, others), wonder)
+        self._commit(*self._transaction(state, others), on_wait)
         self._note_committed()
 
     def sign(self) -> None:
@@ -511,7 +511,7 @@ class TransactionalProducer:
         self._ends |= {topic: end + 1 for topic, end in ends.items()}
         return batches, ends
 
-    def _commit(self, batches: Sequence[Batch], ends: Mapping[str, int], wonder: Callable[[], None]) -> None:
+    def _commit(self, batches: Sequence[Batch], ends: Mapping[str, int], on_wait: Callable[[], None]) -> None:
         """Commit; the call that ends the transaction is not given up.
 
         librdkafka would take the late answer to it for that to the next one, and say that a transaction is
@@ -519,7 +519,7 @@ class TransactionalProducer:
         """
         self._send_all(batches, wait=True)
         self._writer.wait_to_flush(round(_STEP_S * 1000))
-        self._flush(wonder)
+        self._flush(on_wait)
         if self._admin is not None and ends:
             self._check(self._admin, ends)
         self._until_done("committing", _COMMIT_S, lambda _: self._producer.commit_transaction(_COMMIT_S))
@@ -546,14 +546,14 @@ class TransactionalProducer:
         self.commits += 1
         self.commit_time = time.time()
 
-    def _flush(self, wonder: Callable[[], None]) -> None:
+    def _flush(self, on_wait: Callable[[], None]) -> None:
         """Wait until Kafka has taken what was sent, or has refused some of it, which the commit tells."""
 
         def flush(timeout_s: float) -> None:
             if self._producer.flush(timeout_s):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", False, True, False))
 
-        self._until_done("writing", _COMMIT_S, flush, wonder)
+        self._until_done("writing", _COMMIT_S, flush, on_wait)
 
     def _refused(self, reason: str) -> FencedError | BrokerError:
         """Undo the open transaction, and give the error to raise: ``reason``, unless this one is fenced."""
@@ -638,12 +638,12 @@ class TransactionalProducer:
         doing: str,
         timeout_s: float,
         call: Callable[[float], object],
-        wonder: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], None] = lambda: None,
         *,
         step_s: float = _STEP_S,
     ) -> None:
         """Repeat a call of the transaction's protocol while Kafka says that it may yet succeed."""
-        began = wondered = time.monotonic()
+        began = called = time.monotonic()
         told_to_stop = None
         waiting = False
         while True:
@@ -661,9 +661,9 @@ class TransactionalProducer:
                 if not waiting and now - began > 10 * _STEP_S:
                     waiting = True
                     _LOG.info("waiting for Kafka", doing=doing, reason=exception.args[0].str())
-                if now - wondered > _WONDER_S and told_to_stop is None:
-                    wonder()
-                    wondered = time.monotonic()
+                if now - called > _ON_WAIT_S and told_to_stop is None:
+                    on_wait()
+                    called = time.monotonic()
             else:
                 return
 
