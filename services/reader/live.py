@@ -153,7 +153,7 @@ class LiveSource:
             self._beat()
             try:
                 _LOG.info("connecting", server=str(self))
-                with self._nonsense_in_words():
+                with self._as_protocol_error():
                     attempt(self._addresses[self._at])
             except DuplicateReplicaError:
                 raise
@@ -272,7 +272,7 @@ class LiveSource:
                 _LOG.warning("the source could be set up better", advice=warning)
 
     @contextmanager
-    def _nonsense_in_words(self) -> Iterator[None]:
+    def _as_protocol_error(self) -> Iterator[None]:
         try:
             yield
         except BinlogError as error:
