@@ -38,8 +38,8 @@ from spark_jobs.loops.incidents import (
     Diverging,
     Facts,
     Incident,
+    Reordered,
     Repeat,
-    Turned,
     as_dict,
     find_incidents,
     shared_ids,
@@ -121,7 +121,7 @@ def investigate(
         judged = persisted(_judged(events, signed, suspected, ringed))
         repeated = _repeats(judged)
     with steps.step("members compared"):
-        absent, turned = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
+        absent, reordered = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
         lost = _absences(absent)
         if any(one.rule == OWN for one in lost):
             mixed = _mixed(present, absent)
@@ -136,7 +136,7 @@ def investigate(
             _topology(streams, reach, present, repeated),
             repeats=repeated,
             absences=lost,
-            turned=turned,
+            reordered=reordered,
             contests=contests(handed) if handed is not None else (),
             shared=shared,
             servers=servers,
@@ -257,7 +257,7 @@ def _absent(
     streams: Sequence[Stream],
     common: Sequence[Row],
     made: Sequence[Claim],
-) -> tuple[DataFrame, list[Turned]]:
+) -> tuple[DataFrame, list[Reordered]]:
     """Return what is missing, and what did not arrive in commit order."""
     found = persisted(absences(spark, present, made, streams))
     by_order = (
@@ -277,12 +277,12 @@ def _absent(
         sf.col("last_offset") <= sf.col("high") - slack
     )
     proven = persisted(_proven(narrowed.where(inside).drop("ahead"), streams))
-    turned = [
-        Turned(row.origin, row.reference, row.member, row.turned, row.since, row.until)
+    reordered = [
+        Reordered(row.origin, row.reference, row.member, row.reordered, row.since, row.until)
         for row in sorted(order)
-        if row.turned and (row.reference, row.member, row.origin) in own
+        if row.reordered and (row.reference, row.member, row.origin) in own
     ]
-    return proven, turned
+    return proven, reordered
 
 
 def _proven(found: DataFrame, streams: Sequence[Stream]) -> DataFrame:

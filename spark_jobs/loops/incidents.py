@@ -76,7 +76,7 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Reordered:
     """Transactions of an origin that a member has in another order than the origin itself."""
 
     origin: int
@@ -112,7 +112,7 @@ class Facts:
     topology: Topology
     repeats: Sequence[Repeat] = ()
     absences: Sequence[Absence] = ()
-    turned: Sequence[Turned] = ()
+    reordered: Sequence[Reordered] = ()
     diverging: Sequence[Diverging] = ()
     contests: Sequence[Contest] = ()
     shared: Sequence[int] = ()
@@ -229,7 +229,7 @@ def find_incidents(facts: Facts) -> list[Incident]:
         *_loops(facts),
         *_reused(facts),
         *_missing(facts),
-        *_turned(facts),
+        *_reordered(facts),
         *_diverging(facts),
         *_contested(facts),
         *_unknown(facts),
@@ -831,9 +831,9 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
 # -- order, turns, and unknown origins ----------------------------------------------------------------
 
 
-def _turned(facts: Facts) -> Iterator[Incident]:
-    by_stream: dict[int, list[Turned]] = {}
-    for one in facts.turned:
+def _reordered(facts: Facts) -> Iterator[Incident]:
+    by_stream: dict[int, list[Reordered]] = {}
+    for one in facts.reordered:
         by_stream.setdefault(one.stream, []).append(one)
     for stream, found in sorted(by_stream.items()):
         member = facts.source(stream)

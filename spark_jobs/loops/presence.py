@@ -712,7 +712,7 @@ def _expected(
 def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[int, int, int]]) -> list[Row]:
     """Return how the order of two logs differs for an origin; ``triples`` are reference, member and origin.
 
-    ``ahead`` is by how many offsets of the reference the member had gone on before one arrived, ``turned``
+    ``ahead`` is by how many offsets of the reference the member had gone on before one arrived, ``reordered``
     how many arrived so, ``since`` and ``until`` the times of the first and the last of them.
     """
     wanted = list(triples)
@@ -734,7 +734,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
         ahead.groupBy("reference", "member", "origin")
         .agg(
             sf.max("ahead").alias("ahead"),
-            sf.count_if(sf.col("ahead") > 0).alias("turned"),
+            sf.count_if(sf.col("ahead") > 0).alias("reordered"),
             sf.min(sf.when(sf.col("ahead") > 0, sf.col("dated"))).alias("since"),
             sf.max(sf.when(sf.col("ahead") > 0, sf.col("dated"))).alias("until"),
             sf.count("*").alias("common"),

@@ -16,8 +16,8 @@ from spark_jobs.loops.incidents import (
     Absence,
     Facts,
     Incident,
+    Reordered,
     Repeat,
-    Turned,
     find_incidents,
     shared_ids,
 )
@@ -299,7 +299,7 @@ def loops_of_all_kinds() -> list[Facts]:
         facts(repeats=[replace(twice[0], origin=1)], counts={(2, 1): 90}),
         *(facts(absences=[one], topology=several, tables={0: frozenset({"shop.log"})}) for one in absences),
         facts(absences=[Absence("restored", 1, 0, [1, 2], 5, 1000, 1100)], topology=several),
-        facts(turned=[Turned(1, 0, 1, 4, 1000, 1010)]),
+        facts(reordered=[Reordered(1, 0, 1, 4, 1000, 1010)]),
     ]
 
 
@@ -337,8 +337,8 @@ def test_what_is_delivered_twice_names_both_paths() -> None:
 
 
 def test_another_order_has_a_time() -> None:
-    turned = [Turned(1, 0, 1, 4, 1000, 1010), Turned(3, 2, 1, 5, 900, 905)]
-    found = incident(turned=turned)
+    reordered = [Reordered(1, 0, 1, 4, 1000, 1010), Reordered(3, 2, 1, 5, 900, 905)]
+    found = incident(reordered=reordered)
     assert (found.kind, found.transactions, found.since, found.until) == ("another order", 9, 900, 1010)
 
 
