@@ -17,8 +17,8 @@ Chunk = tuple[bytes, Headers]
 
 
 @dataclass(slots=True)
-class Comeback:
-    """What was written before this session and comes again: all before a place, and chunks of what is there.
+class AlreadyWritten:
+    """What was written before this session and comes again: all before a position, and some chunks there.
 
     ``crc32`` is that of what these chunks hold. Where it is another one, the event is written again, from its
     first chunk on.
@@ -106,13 +106,13 @@ class CutEvent:
 
 
 def chunks_of(
-    data: bytes, limit: int, comeback: Comeback, last_headers: list[tuple[str, bytes]]
+    data: bytes, limit: int, already: AlreadyWritten, last_headers: list[tuple[str, bytes]]
 ) -> Iterator[Chunk]:
     """Yield the chunks of an event that came whole; the last one has ``last_headers`` too.
 
     Those that are written are left out, unless they hold something else: then it is written again.
     """
-    skip, crc32 = comeback.take_chunks()
+    skip, crc32 = already.take_chunks()
     if zlib.crc32(data[: skip * limit]) != crc32:
         skip = 0
     for index, (header, chunk) in enumerate(split(data, limit)):

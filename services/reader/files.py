@@ -55,7 +55,7 @@ class EndOfFiles(Exception):  # noqa: N818 - no error
     """All files have been read to their ends, and nobody asked to wait for more."""
 
 
-class FilePlacer:
+class FileTracker:
     """Offsets in a file; ``next_position`` in the events is compared and counted, no more."""
 
     def __init__(self, metrics: ReaderMetrics) -> None:
@@ -89,7 +89,7 @@ class FileSource:
         self._follow = settings.follow
         self._stage = stage
         self._beat = beat
-        self._placer = FilePlacer(metrics)
+        self._tracker = FileTracker(metrics)
         self._metrics = metrics
         self._raw: io.BufferedReader | None = None
         self._file: BinaryIO | None = None
@@ -128,9 +128,9 @@ class FileSource:
 
     def _begin(self, path: Path, gap: str | None) -> None:
         """Open the file with which a session begins; in a new epoch where ``gap`` says what is missing."""
-        self._placer = FilePlacer(self._metrics)  # the session before ends where the other one is
+        self._tracker = FileTracker(self._metrics)  # the session before ends where the other one is
         self._open_file(path)
-        self._stage.begin_session(self._placer, changed=gap, gap=gap is not None)
+        self._stage.begin_session(self._tracker, changed=gap, gap=gap is not None)
         self._stage.announce(int(time.time() * 1000))
 
     def _place(self, paths: Sequence[Path], start: str) -> tuple[Path, int]:
@@ -153,7 +153,7 @@ class FileSource:
         """
         assert self._file is not None
         if self._land:
-            self._placer.position, self._land = self._land, 0
+            self._tracker.position, self._land = self._land, 0
         block = self._read(HEAD_SIZE if self._jump else _BLOCK)
         if block:
             pieces = self._split(self._rest + block if self._rest else block)
@@ -183,7 +183,7 @@ class FileSource:
             return self._file.read(size)
         except PACKING_ERRORS as error:
             raise GapError(
-                f"{self._path} cannot be unpacked after {self._placer.position} of the log in it: {error}"
+                f"{self._path} cannot be unpacked after {self._tracker.position} of the log in it: {error}"
             ) from error
         except OSError as error:
             raise RefusedError(f"{self._path} cannot be read: {error.strerror}") from error
@@ -237,7 +237,7 @@ class FileSource:
                 break
             size = int.from_bytes(data[at + 9 : at + 13], "little")
             if size < HEADER_LENGTH:
-                place = self._placer.position - counted + at
+                place = self._tracker.position - counted + at
                 raise GapError(
                     f"{self._path} at {place}: an event of {size} bytes cannot be, its header has 19: the "
                     "file is damaged there"
@@ -323,7 +323,7 @@ class FileSource:
             _LOG.error(
                 "the file ends in the middle of an event",
                 file=str(self._path),
-                position=self._placer.position,
+                position=self._tracker.position,
                 bytes_left=len(self._rest),
             )
         self._rest = b""
@@ -355,7 +355,7 @@ class FileSource:
         self._go_to(len(_MAGIC))
         self._known = self._paths()
         self._rest, self._part_left = b"", 0
-        self._placer.log_file, self._placer.position = _log_name(path), len(_MAGIC)
+        self._tracker.log_file, self._tracker.position = _log_name(path), len(_MAGIC)
 
 
 def _log_name(path: Path) -> str:

@@ -117,7 +117,7 @@ def _all_of(state: ReaderState | None) -> str:
     return state.gtid_set if state.binlog_state is None else state.binlog_state
 
 
-class _KeyPlacer:
+class _KeyTracker:
     """Places events where their keys say."""
 
     def __init__(self, log_file: str) -> None:
@@ -136,8 +136,8 @@ def _replayed(state: ReaderState, records: Iterator[Record], exclusion: RawExclu
     """Take the records of a file again; an event whose last chunk is missing counts as not written."""
     metrics = ReaderMetrics(CollectorRegistry())
     stage = RawStage("", _RECORD_LIMIT, metrics, state, retry_checksums=False, exclusion=exclusion)
-    placer = _KeyPlacer(state.log_file)
-    stage.begin_session(placer)
+    tracker = _KeyTracker(state.log_file)
+    stage.begin_session(tracker)
     stage.confirm()
     before: ReaderState | None = None
     """The state before the event that comes in chunks."""
@@ -146,7 +146,7 @@ def _replayed(state: ReaderState, records: Iterator[Record], exclusion: RawExclu
     for record, piece in _pieces(records):
         if piece.first:
             before = None if piece.last else stage.state()
-            placer.position = RawKey.parse(record.key or b"").position
+            tracker.position = RawKey.parse(record.key or b"").position
         for _ in stage.take([piece], record.timestamp_ms, due=False):
             stage.output.clear()
         if piece.last:

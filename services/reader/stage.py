@@ -22,7 +22,7 @@ from millrace.mysql.position import ALTERED, PositionTracker
 from millrace.runtime.errors import UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output, OutputRecord
-from services.reader.event_cutter import BAD_CHECKSUM, Comeback, CutEvent, chunks_of
+from services.reader.event_cutter import BAD_CHECKSUM, AlreadyWritten, CutEvent, chunks_of
 from services.reader.exclusion import EXCLUDED, LOOKED_AT, BlankEvent, RawExclusion
 from services.reader.log_progress import LogProgress
 from services.reader.metrics import ReaderMetrics
@@ -55,8 +55,8 @@ _LEFT: Final = _SPECIAL | {
 _HEADER: Final = struct.Struct("<IBIIIH")
 
 
-class Placer(Protocol):
-    """Says where events start: a :class:`~millrace.mysql.position.PositionTracker`, or a file's offsets."""
+class Tracker(Protocol):
+    """Tracks where events start: a :class:`~millrace.mysql.position.PositionTracker`, or a file's offsets."""
 
     log_file: str
     position: int
@@ -102,9 +102,9 @@ class RawStage:
         self._log = LogProgress(state)
         self._kernel = _kernel(_LEFT if exclusion is None else _LEFT | LOOKED_AT)
         # The session: where its events stand, what comes again in it, and the event that comes in pieces.
-        self._placer: Placer | None = None
+        self._tracker: Tracker | None = None
         self._before_session = state
-        self._comeback = Comeback()
+        self._already = AlreadyWritten()
         self._cut: CutEvent | None = None
         self._announcement: str | None = None
         self._gap = False
@@ -120,15 +120,15 @@ class RawStage:
 
         A session counts once its source has shown that the place where it begins is a place in the log.
         """
-        placer = self._placer
-        if placer is None or not self._confirmed or self._announcement is not None or not placer.log_file:
+        tracker = self._tracker
+        if tracker is None or not self._confirmed or self._announcement is not None or not tracker.log_file:
             return self._before_session
-        comeback, cut = self._comeback, self._cut
+        already, cut = self._already, self._cut
         if cut is not None and not cut.discard:
             return self._log.state(cut.log_file, cut.position, cut.written, cut.written_crc32)
-        if placer.log_file == comeback.log_file and placer.position <= comeback.position:
-            return self._log.state(comeback.log_file, comeback.position, comeback.chunks, comeback.crc32)
-        return self._log.state(placer.log_file, placer.position, 0, 0)
+        if tracker.log_file == already.log_file and tracker.position <= already.position:
+            return self._log.state(already.log_file, already.position, already.chunks, already.crc32)
+        return self._log.state(tracker.log_file, tracker.position, 0, 0)
 
     @property
     def confirmed(self) -> bool:
@@ -152,7 +152,7 @@ class RawStage:
 
     def begin_session(
         self,
-        placer: Placer,
+        tracker: Tracker,
         *,
         server_uuid: str | None = None,
         server_uid: str | None = None,
@@ -162,7 +162,7 @@ class RawStage:
         changed: str | None = None,
         gap: bool = False,
     ) -> None:
-        """Continue with events of a new connection or file, which ``placer`` places.
+        """Continue with events of a new connection or file, whose positions ``tracker`` follows.
 
         They may begin before our position in its file: what is there already is left out. ``gtid_set``, where
         given, is what lies before them. ``left_out``, where given, are the GTIDs that the source leaves out
@@ -174,9 +174,9 @@ class RawStage:
             # The session before never began: what was said of it holds for no other.
             self._log.forget_session(state)
         self._before_session = state
-        self._placer = placer
+        self._tracker = tracker
         self._cut = self._head = None
-        self._comeback = Comeback()
+        self._already = AlreadyWritten()
         self._announcement, self._gap = changed, gap
         self._confirmed = False
         self._next_left_out = left_out or ""
@@ -185,7 +185,7 @@ class RawStage:
             server_uuid, server_uid, gtid_set=gtid_set, binlog_state=binlog_state, left_out=left_out, gap=gap
         )
         if changed is None and state is not None:
-            self._comeback = Comeback(state.log_file, state.position, state.chunk, state.chunk_crc32)
+            self._already = AlreadyWritten(state.log_file, state.position, state.chunk, state.chunk_crc32)
 
     def confirm(self) -> None:
         """Take note that the source knows our place: it gives us what follows, or waits for it."""
@@ -222,8 +222,8 @@ class RawStage:
             if (due and ended) or self.output.full:
                 due = due and not ended
                 yield
-        assert self._placer is not None
-        self._metrics.wrote(self._events, self._bytes, self._log.last_ms, self._placer.position)
+        assert self._tracker is not None
+        self._metrics.wrote(self._events, self._bytes, self._log.last_ms, self._tracker.position)
         self._events = self._bytes = 0
         yield
 
@@ -234,34 +234,34 @@ class RawStage:
 
         Also tell whether the last one ends a transaction at which to stop.
         """
-        taker, placer, log = self._kernel, self._placer, self._log
+        taker, tracker, log = self._kernel, self._tracker, self._log
         if (
             taker is None
-            or type(placer) is not PositionTracker
+            or type(tracker) is not PositionTracker
             or self._cut is not None
             or not self._confirmed
         ):
             return index, False
-        if placer.log_file == self._comeback.log_file and placer.position < self._comeback.position:
+        if tracker.log_file == self._already.log_file and tracker.position < self._already.position:
             return index, False
         records: list[OutputRecord] = []
         after = taker.take(
             pieces,
             index,
-            placer.position,
-            placer.zero_allowed,
+            tracker.position,
+            tracker.zero_allowed,
             log.last_ms,
             now_ms,
             self._record_limit,
             log.checksums,
-            RawKey(0, log.epoch, placer.log_file, 0).encode()[1:-1],
+            RawKey(0, log.epoch, tracker.log_file, 0).encode()[1:-1],
             log.transaction.mode,
             log.transaction.open_gtid,
             stop_at_end,
             records,
         )
         if after > index:
-            placer.position = taker.position
+            tracker.position = taker.position
             log.pass_over(taker)
             self.output.extend(self._topic, records, taker.size)
             self._count(after - index, taker.size)
@@ -273,19 +273,19 @@ class RawStage:
 
     def _event(self, piece: EventPiece, now_ms: int) -> bool:
         """Take an event that came whole; tell whether it ends a transaction of the source."""
-        placer, log, data = self._placer, self._log, piece.data
-        assert placer is not None
+        tracker, log, data = self._tracker, self._log, piece.data
+        assert tracker is not None
         timestamp, type_code, server_id, size, next_position, flags = _HEADER.unpack_from(data)
         if size != piece.event_size:
-            raise GapError(f"{placer.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
-        log_file = placer.log_file
-        position = placer.place(type_code, size, next_position, flags, data)
+            raise GapError(f"{tracker.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
+        log_file = tracker.log_file
+        position = tracker.place(type_code, size, next_position, flags, data)
         if position >= 0 or type_code in _HEARTBEATS:
             self.confirm()
         if position < 0:
             self._not_in_file(position, type_code, data, now_ms)
             return False
-        if log_file == self._comeback.log_file and position < self._comeback.position:
+        if log_file == self._already.log_file and position < self._already.position:
             if type_code == _FORMAT_DESCRIPTION:
                 log.describe(data, log_file, known=True)
             return False
@@ -302,7 +302,7 @@ class RawStage:
             data = BlankEvent(data, size, checksum=log.checksums).take(size)
         key = RawKey(server_id, log.epoch, log_file, position).encode()
         timestamp_ms = log.stamp(timestamp, now_ms)
-        for chunk, headers in chunks_of(data, self._record_limit, self._comeback, last_headers):
+        for chunk, headers in chunks_of(data, self._record_limit, self._already, last_headers):
             named = [*(headers or ()), EXCLUDED] if excluded else headers
             self.output.add(self._topic, key, chunk, timestamp_ms, named)
         self._count(1, size)
@@ -315,12 +315,12 @@ class RawStage:
         """Return whether an event is to be blanked; ``data`` is the event or its first bytes."""
         if self._exclusion is None or type_code not in LOOKED_AT:
             return False
-        log, placer = self._log, self._placer
-        assert placer is not None
+        log, tracker = self._log, self._tracker
+        assert tracker is not None
         try:
             return self._exclusion.covers(type_code, data, log.format, log.excluded_tables, damaged=damaged)
         except UserError:
-            placer.log_file, placer.position = log_file, position
+            tracker.log_file, tracker.position = log_file, position
             raise
 
     def _passed(self, type_code: int, data: bytes) -> None:
@@ -330,8 +330,8 @@ class RawStage:
 
     def _note(self, type_code: int, server_id: int, data: bytes) -> bool:
         """Follow transactions and GTIDs; tell whether one has ended."""
-        assert self._placer is not None
-        log_file = self._placer.log_file
+        assert self._tracker is not None
+        log_file = self._tracker.log_file
         if type_code in (_PREVIOUS_GTIDS, _GTID_LIST):
             self._log.previous_gtids(data, log_file)
             return False
@@ -342,25 +342,25 @@ class RawStage:
 
     def _not_in_file(self, position: int, type_code: int, data: bytes, now_ms: int) -> None:
         """Act on an event that the dump made up, or altered."""
-        placer, log = self._placer, self._log
-        assert placer is not None
-        if self._announcement is not None and placer.log_file:
+        tracker, log = self._tracker, self._log
+        assert tracker is not None
+        if self._announcement is not None and tracker.log_file:
             self._announce(self._announcement, now_ms)
         if position == ALTERED and type_code == _FORMAT_DESCRIPTION:
-            known = log.knows(placer.log_file)
-            log.describe(data, placer.log_file, known=known)
+            known = log.knows(tracker.log_file)
+            log.describe(data, tracker.log_file, known=known)
             if not known:
                 # Nobody has seen this file's head: without it, its events could not be read.
                 timestamp, _, server_id, *_ = _HEADER.unpack_from(data)
-                key = RawKey(server_id, log.epoch, placer.log_file, 4).encode()
+                key = RawKey(server_id, log.epoch, tracker.log_file, 4).encode()
                 self._head = key, data, log.stamp(timestamp, now_ms), [(HEADER_ARTIFICIAL, b"1")]
                 if self._confirmed:
                     self.confirm()
 
     def _announce(self, reason: str, now_ms: int) -> None:
         """Open a new epoch: another log follows."""
-        placer, log = self._placer, self._log
-        assert placer is not None
+        tracker, log = self._tracker, self._log
+        assert tracker is not None
         before, self._announcement = self._before_session, None
         # The server has taken our GTIDs, or it would have refused before it named a file.
         self.confirm()
@@ -372,7 +372,7 @@ class RawStage:
             words = f"transaction {before.open_gtid or '(without GTID)'} was cut; it {again}"
             self._add(key, words.encode(), now_ms, [(HEADER_MARKER, ABANDONED)])
         log.begin_epoch(self._next_left_out, now_ms)
-        key = RawKey(0, log.epoch, placer.log_file, 0).encode()
+        key = RawKey(0, log.epoch, tracker.log_file, 0).encode()
         marker = GAP if self._gap else SOURCE_CHANGED
         self._add(key, reason.encode(), now_ms, [(HEADER_MARKER, marker)])
         self._metrics.source_changes.inc()
@@ -390,18 +390,18 @@ class RawStage:
         self._metrics.bad_checksums.inc()
         if self._retry_checksums and self._suspect != (log_file, position):
             self._suspect = log_file, position
-            assert self._placer is not None
-            self._placer.position = position
-            self._placer.log_file = log_file
+            assert self._tracker is not None
+            self._tracker.position = position
+            self._tracker.log_file = log_file
             raise BadChecksumError(log_file, position)
         self._suspect = None
         _LOG.error("an event's checksum does not match; it is written as it is", **self._where())
 
     def _where(self) -> dict[str, object]:
-        assert self._placer is not None
+        assert self._tracker is not None
         return {
-            "log_file": self._placer.log_file,
-            "position": self._placer.position,
+            "log_file": self._tracker.log_file,
+            "position": self._tracker.position,
             "epoch": self._log.epoch,
         }
 
@@ -428,15 +428,15 @@ class RawStage:
         return cut.type_code in _NOTED and self._note(cut.type_code, cut.server_id, cut.head)
 
     def _begin_cut(self, piece: EventPiece, now_ms: int) -> None:
-        placer, log = self._placer, self._log
-        assert placer is not None
+        tracker, log = self._tracker, self._log
+        assert tracker is not None
         timestamp, type_code, server_id, size, next_position, flags = _HEADER.unpack_from(piece.data)
         if size != piece.event_size:
-            raise GapError(f"{placer.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
-        log_file = placer.log_file
-        position = placer.place(type_code, size, next_position, flags, piece.data)
+            raise GapError(f"{tracker.log_file}: an event of {size} bytes came as {piece.event_size} bytes")
+        log_file = tracker.log_file
+        position = tracker.place(type_code, size, next_position, flags, piece.data)
         self.confirm()
-        discard = position < 0 or (log_file == self._comeback.log_file and position < self._comeback.position)
+        discard = position < 0 or (log_file == self._already.log_file and position < self._already.position)
         blank = None
         if not discard and self._covers(type_code, piece.data, log_file, position):
             blank = BlankEvent(piece.data, size, checksum=log.checksums)
@@ -452,7 +452,7 @@ class RawStage:
             self._record_limit,
             discard,
             blank,
-            *((0, 0) if discard else self._comeback.take_chunks()),
+            *((0, 0) if discard else self._already.take_chunks()),
         )
 
     def _end_cut(self, cut: CutEvent) -> None:
