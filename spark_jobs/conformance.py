@@ -88,7 +88,7 @@ _NEAR_END: Final = 1000
 """Offsets at an end of the input among which there is a record."""
 
 _COUNTED: Final = ("equal", "changed", "missing", "added")
-_TOLD: Final = 200
+_LISTED: Final = 200
 _LONG: Final = 200
 
 _Place = tuple[int, int, int]
@@ -207,7 +207,7 @@ def _file_reader() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBat
             ):
                 system, place = file_system(path)
                 with pq.ParquetFile(place, filesystem=system) as file:
-                    for part in file.iter_batches(_TOLD * 10):
+                    for part in file.iter_batches(_LISTED * 10):
                         yield batch_of([_line(kind, fields) for fields in part.to_pylist()], layout)
 
     return read
@@ -548,8 +548,8 @@ def main(job: Job, spark: SparkSession, before: str | None, after: str) -> None:
         job.steps.say(note)
     counts = compared.orderBy("kind").collect()
     fields = differences.groupBy("kind", "what", "field").agg(sf.count("*").alias("n"))
-    told = fields.orderBy(sf.desc("n"), "kind", "field").limit(_TOLD).collect()
-    examples = differences.orderBy(*_PLACE, "field").limit(_TOLD).collect()
+    told = fields.orderBy(sf.desc("n"), "kind", "field").limit(_LISTED).collect()
+    examples = differences.orderBy(*_PLACE, "field").limit(_LISTED).collect()
     summary = {
         "before": str(sides[0]),
         "after": str(sides[1]),

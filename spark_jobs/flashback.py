@@ -81,7 +81,7 @@ _UNDO_SCHEMA: Final = (
 """
 _CHANGED_AGAIN: Final = "the row was changed again by %s, which is not undone"
 _OTHER_SPELLING: Final = "whether --key means this row is not computed here: name it as the row has it"
-_TOLD: Final = 100
+_LISTED: Final = 100
 _BYTES: Final = {
     *("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
     *GEOMETRY_TYPES,
@@ -652,12 +652,12 @@ class Outcome:
             .groupBy("table", "reason")
             .agg(sf.count("*").alias("rows"), sf.min("key").alias("key"))
         )
-        self.reasons = reasons.orderBy(sf.desc("rows"), "table", "reason").limit(_TOLD).collect()
+        self.reasons = reasons.orderBy(sf.desc("rows"), "table", "reason").limit(_LISTED).collect()
         columns = undone.where("lost is not null").select(
             "table", "key", sf.explode(sf.from_json("lost", "array<string>")).alias("column")
         )
         lost = columns.groupBy("table", "column").agg(sf.count("*").alias("rows"), sf.min("key").alias("key"))
-        self.lost = lost.orderBy(sf.desc("rows"), "table", "column").limit(_TOLD).collect()
+        self.lost = lost.orderBy(sf.desc("rows"), "table", "column").limit(_LISTED).collect()
         self.transactions = undone.where(has).select("id").distinct().count()
         self.faults = undone.where("epoch is null").count()
         if chosen.keys:

@@ -68,7 +68,7 @@ _FOLDED: Final = 20_000
 """Records of a table without a key that are counted together."""
 
 _BATCH_ROWS: Final = 10_000
-_TOLD: Final = 100
+_LISTED: Final = 100
 
 _BINARY: Final = {
     *("bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"),
@@ -428,7 +428,7 @@ def report(job: Job, until: PointInTime, states: Sequence[State], asked: str = "
             page.text(f"{one.unknown_rows:,} removed rows were never in the topics.")
         if one.untold:
             most = sorted(one.untold.items(), key=itemgetter(1), reverse=True)
-            page.table(["value", "rows"], most[:_TOLD])
+            page.table(["value", "rows"], most[:_LISTED])
         if one.faults:
             page.text(f"{one.faults:,} records could not be read: they are listed at the end.")
     return page

@@ -37,8 +37,8 @@ from millrace.spark.raw_topic import BEGINS, DESCRIBES
 from millrace.stage import Record
 
 _QUERIES: Final = frozenset({EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT})
-_TOLD: Final = re.compile(("(?i)\\b(?:XA|" + "|".join(sorted(DEFINING)) + ")\\b").encode())
-"""What the text of a statement has that the driver looks at."""
+_XA_OR_DDL: Final = re.compile(("(?i)\\b(?:XA|" + "|".join(sorted(DEFINING)) + ")\\b").encode())
+"""Matches the statements that the driver examines."""
 
 _SERVER_ID: Final = slice(5, 9)
 
@@ -233,7 +233,7 @@ class _Scanner:
             self._description = self._description or record
             self._found.defining.append(record)
             self._decode(data, position)
-        elif (code in _QUERIES and _TOLD.search(data)) or code == EventType.QUERY_COMPRESSED_EVENT:
+        elif (code in _QUERIES and _XA_OR_DDL.search(data)) or code == EventType.QUERY_COMPRESSED_EVENT:
             self._statement(file, position, data)
         elif code == EventType.XA_PREPARE_LOG_EVENT:
             event = self._decode(data, position)

@@ -29,7 +29,7 @@ _BYTES: Final = 32 << 20
 _ALL_BYTES: Final = 128 << 20
 """What waits of one table to become a row group, and of all tables."""
 
-_TOLD: Final = 100
+_LISTED: Final = 100
 """Dead letters of a piece that are listed in the report; the table has all."""
 
 _PREFIX: Final = 5
@@ -404,7 +404,7 @@ def write_dead_letters(
     offsets = pc.if_else(raw, batch.column("offset"), given)
     batch = batch.drop_columns(["topic", "offset", "context"]).append_column("raw_offset", offsets)
     files.write(table, batch)
-    told = batch.slice(0, _TOLD).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
+    told = batch.slice(0, _LISTED).select(["raw_offset", "key", "error_class", "error"]).to_pylist()
     return [
         (one["raw_offset"], one["key"].decode("ascii", "backslashreplace"), one["error_class"], one["error"])
         for one in told

@@ -33,7 +33,7 @@ MOST_PIECES: Final = 256
 """Each is a part of the plan."""
 
 _OFFSETS_PER_PIECE: Final = 500_000
-_TOLD: Final = "piece int, outcome string"
+_OUTCOME_COLUMNS: Final = "piece int, outcome string"
 
 
 def _hex(*codes: int) -> list[str]:
@@ -159,7 +159,7 @@ def over_pieces(job: "Job", one: "Input", pieces: Sequence[Piece], begin: _Begin
     carried, part = CarriedSettings.of(job.settings.kafka), one.part
     read = partial(read_piece, carried, part.topic, archive=part.archive)
     take = _take_pieces(read, pieces, begin)
-    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(take, _TOLD)
+    return job.spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(take, _OUTCOME_COLUMNS)
 
 
 def _take_pieces(read: _Read, pieces: Sequence[Piece], begin: _Begin) -> _OfBatches:

@@ -500,7 +500,7 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
             number = _number_of_stretches(job, end - start)
             inputs.append(one)
             stretches = spark.range(0, number, 1, number)
-            frames.append(stretches.mapInArrow(_stretches(job, one, number), _TOLD))
+            frames.append(stretches.mapInArrow(_stretches(job, one, number), _OUTCOME_COLUMNS))
     files: dict[str, list[str]] = {name: [] for name in TABLES}
     cut: dict[str, int] = {}
     whole = Outcome()
@@ -536,7 +536,7 @@ def read_logs(job: "Job", spark: SparkSession) -> Logs:
     return Logs(found["transactions"], found["heads"], found["gaps"], events, between, read)
 
 
-_TOLD: Final = "topic string, outcome string"
+_OUTCOME_COLUMNS: Final = "topic string, outcome string"
 
 
 def _earlier_heads(job: "Job", one: "Input") -> list[dict[str, Any]]:
