@@ -42,7 +42,7 @@ from spark_jobs.common.job import Input, Job, RawJobSettings, RowJobSettings, jo
 from spark_jobs.common.outcome import Gtids, Outcome, PieceWriter
 from spark_jobs.common.pieces import MOST_PIECES, cut_input, defining_records, over_pieces
 from spark_jobs.common.places import absolute
-from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.raw_stream import MicroBatch, follow_raw
 from spark_jobs.common.report import Bytes, Report
 from spark_jobs.common.tables import parse_gtids
 
@@ -55,12 +55,12 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     gtids: Gtids | None,
     catalog: str | None = None,
     given: Definitions | None = None,
-    begun: Mapping[str, Begun] | None = None,
+    micro_batches: Mapping[str, MicroBatch] | None = None,
 ) -> dict[str, Outcome]:
     """Decode the raw events of each source into files or tables of a catalog; return the outcome.
 
     With definitions that are ``given`` the schema history is made again, of them and of all statements. A
-    source that has ``begun`` is read from where an earlier run has ended.
+    source in ``micro_batches`` is read from where an earlier run has ended.
     """
     tables = {} if catalog is None else {
         one.source: IcebergTables(spark, catalog, one.source, job.run) for one in job.inputs
@@ -68,7 +68,14 @@ def reprocess(  # noqa: PLR0917 - the options of the command
     try:
         outcomes = {
             one.source: _reprocess(
-                job, one, into, pieces, gtids, tables.get(one.source), given, (begun or {}).get(one.source)
+                job,
+                one,
+                into,
+                pieces,
+                gtids,
+                tables.get(one.source),
+                given,
+                (micro_batches or {}).get(one.source),
             )
             for one in job.inputs
         }
@@ -89,10 +96,10 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
     gtids: Gtids | None,
     tables: IcebergTables | None,
     given: Definitions | None,
-    begun: Begun | None,
+    micro_batch: MicroBatch | None,
 ) -> Outcome:
     with job.step(f"{one.part.topic}: transactions found"):
-        pieces = cut_input(job, one, number) if begun is None else begun.pieces(job, one, number)
+        pieces = cut_input(job, one, number) if micro_batch is None else micro_batch.pieces(job, one, number)
     catalog = _values(job, Topics(one.source).catalog, _check_entry) if into == "rows" else []
     schemas = _values(job, Topics(one.source).schemas, _check_version) if into == "rows" else []
     if given is not None:
@@ -131,7 +138,7 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
 
     started = time.monotonic()
     with job.step(f"{one.part.topic}: {len(pieces)} pieces decoded into {into}"):
-        before = () if begun is None else begun.prepared
+        before = () if micro_batch is None else micro_batch.prepared
         outcomes = decode(dict(enumerate(pieces)))
         known: dict[int, Sequence[Piece]] = {}
         while again := _deciding(job, one, pieces, outcomes, before, known):
@@ -151,8 +158,8 @@ def _reprocess(  # noqa: PLR0917 - the options of the command
             # the head of a transaction, or the format description of a log.
             start, end = whole.first_offset if pieces[0].start else 0, pieces[-1].end
             part = Slice(end if start is None else start, end, whole.unfinished)
-            if begun is not None:
-                start = pieces[0].start if begun.resumed else part.start
+            if micro_batch is not None:
+                start = pieces[0].start if micro_batch.resumed else part.start
                 part = replace(part, start=start, prepared=[span.offsets for span in before])
             stage(tables, part, into, folder, whole.files)
         for kind in {file.table.partition("/")[0] for file in whole.files}:
@@ -400,8 +407,8 @@ def main(  # noqa: PLR0917 - click calls it by names
         opened = open_catalog(spark, catalog, warehouse)
     wanted = None if gtids is None else parse_gtids("--gtids", gtids)
 
-    def run(one: Job, begun: Mapping[str, Begun] | None) -> dict[str, Outcome]:
-        outcomes = reprocess(one, spark, into, pieces, wanted, opened, given, begun)
+    def run(one: Job, micro_batches: Mapping[str, MicroBatch] | None) -> dict[str, Outcome]:
+        outcomes = reprocess(one, spark, into, pieces, wanted, opened, given, micro_batches)
         one.finish(summary(outcomes), report(one, outcomes))
         return outcomes
 

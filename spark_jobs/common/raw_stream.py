@@ -31,10 +31,10 @@ _LEAST_OFFSETS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A stretch of a raw topic, which continues an earlier one if it is ``resumed``.
+class MicroBatch:
+    """A part of a raw topic, which continues an earlier one if it is ``resumed``.
 
-    ``prepared`` are the places of XA transactions that were prepared before it, and are not decided there.
+    ``prepared`` are XA transactions that were prepared before it, and are not decided there.
     """
 
     stretch: Piece
@@ -58,7 +58,7 @@ class _Position:
     """First and last offsets of XA transactions that are prepared and not decided."""
 
 
-_Run = Callable[[Job, Mapping[str, Begun]], Mapping[str, Outcome]]
+_Run = Callable[[Job, Mapping[str, MicroBatch]], Mapping[str, Outcome]]
 
 
 def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
     positions = _read(job, where)
 
     def take(arrived: Mapping[str, Arrived]) -> None:
-        inputs, begun = [], {}
+        inputs, micro_batches = [], {}
         notes: list[str] = []
         for one in job.inputs:
             if one.part.topic not in arrived:
@@ -78,20 +78,20 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
             if found is not None:
                 part = one.part.between(found.stretch.start, found.stretch.end)
                 inputs.append(replace(one, part=part))
-                begun[one.source] = found
+                micro_batches[one.source] = found
         if not inputs:
             return
         batch = replace(job, inputs=inputs, notes=notes, faults=Faults(), run=new_run())
         batch.say_inputs()
         try:
-            outcomes = run(batch, begun)
+            outcomes = run(batch, micro_batches)
         except BaseException:
             batch.discard()
             raise
         if batch.faults.number:
             job.steps.say(f"{batch.faults.number} records could not be read: see the report")
         for one in inputs:
-            end = begun[one.source].stretch.end
+            end = micro_batches[one.source].stretch.end
             outcome = outcomes[one.source]
             positions[one.source] = _Position(end, outcome.unfinished)
         _write(job, where, positions)
@@ -101,7 +101,7 @@ def follow_raw(job: Job, run: _Run, pace: Pace, where: Mapping[str, Any]) -> Non
 
 def _next(
     job: Job, one: Input, position: _Position | None, arrived: Arrived, notes: list[str]
-) -> Begun | None:
+) -> MicroBatch | None:
     """Return what is to be decoded next of a source, of what has arrived; None if there is nothing.
 
     An undecided prepared transaction does not end the job when its records are deleted: a note
@@ -136,7 +136,7 @@ def _next(
         for start, last in position.prepared
         if start >= first
     ]
-    return Begun(stretch, prepared, resumed)
+    return MicroBatch(stretch, prepared, resumed)
 
 
 def _read(job: Job, where: Mapping[str, Any]) -> dict[str, _Position]:

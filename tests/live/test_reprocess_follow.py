@@ -16,7 +16,7 @@ from spark_jobs.common.follow import Pace
 from spark_jobs.common.iceberg import open_catalog
 from spark_jobs.common.job import Job
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.raw_stream import MicroBatch, follow_raw
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.service_process import wait_for
 from tests.spark_session import SPARK, spark
@@ -120,8 +120,8 @@ def test_reprocess_that_is_killed_while_it_goes_on(spark: SparkSession, world: W
 
     catalog = catalog_in(spark, f"followed_{tmp_path.name}", folder)
 
-    def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
-        outcomes = reprocess(job, spark, "rows", None, None, catalog, begun=begun)
+    def run(job: Job, micro_batches: Mapping[str, MicroBatch]) -> Mapping[str, Outcome]:
+        outcomes = reprocess(job, spark, "rows", None, None, catalog, micro_batches=micro_batches)
         job.finish(summary(outcomes), report(job, outcomes))
         return outcomes
 

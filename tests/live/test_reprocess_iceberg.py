@@ -20,7 +20,7 @@ from spark_jobs.common.iceberg import open_catalog
 from spark_jobs.common.job import Job, RowJobSettings, _inputs
 from spark_jobs.common.kafka import kafka_options, parse_bound
 from spark_jobs.common.outcome import Outcome
-from spark_jobs.common.raw_stream import Begun, follow_raw
+from spark_jobs.common.raw_stream import MicroBatch, follow_raw
 from spark_jobs.common.session import Steps
 from spark_jobs.reprocess import report, reprocess, summary
 from tests.live.rows_world import RowsWorld
@@ -312,10 +312,10 @@ def test_micro_batches_end_where_no_transaction_is_open(
     monkeypatch.setattr("spark_jobs.common.follow._MOST_OFFSETS", end // 7)
     batches = []
 
-    def run(job: Job, begun: Mapping[str, Begun]) -> Mapping[str, Outcome]:
-        outcomes = reprocess(job, spark, "rows", None, None, runs.catalog, begun=begun)
+    def run(job: Job, micro_batches: Mapping[str, MicroBatch]) -> Mapping[str, Outcome]:
+        outcomes = reprocess(job, spark, "rows", None, None, runs.catalog, micro_batches=micro_batches)
         job.finish(summary(outcomes), report(job, outcomes))
-        batches.append(begun[world.source])
+        batches.append(micro_batches[world.source])
         if "parts" in str(outcomes[world.source].files):
             found = Counter(row["transaction"]["id"] for row in runs.rows("parts"))
             assert found.items() <= transactions.items()

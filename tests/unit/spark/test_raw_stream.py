@@ -144,8 +144,8 @@ def test_records_that_were_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     arrived = Arrived(40, NOW)
     position = raw_stream._Position(20, [(3, 5), (9, 12)])
-    begun = raw_stream._next(job, one, position, arrived, notes)
-    assert begun == raw_stream.Begun(Piece(20, 40), [Piece(9, 13)], True)
+    micro_batch = raw_stream._next(job, one, position, arrived, notes)
+    assert micro_batch == raw_stream.MicroBatch(Piece(20, 40), [Piece(9, 13)], True)
     (note,) = notes
     assert note.startswith("records 3 to 5 of t.raw, an XA transaction that is prepared and not decided")
     assert note.endswith("if it is committed, its rows are missing")
