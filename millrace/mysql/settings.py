@@ -81,51 +81,45 @@ class MysqlSettings(SettingsGroup):
 
     host: Annotated[str | None, AfterValidator(_servers)] = Field(
         default=None,
-        description="the server: HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket; several of one "
-        "topology, separated by commas, are read one at a time, the next when one is lost",
+        description="the server: HOST, HOST:PORT, [IPV6]:PORT or the path of a Unix socket; several, "
+        "separated by commas, are read one at a time",
         examples=["db1"],
     )
     port: int = Field(
         default=_PORT,
         ge=1,
         le=_LAST_PORT,
-        description="port of a server that is named without one, 1 to 65535",
+        description="port of a server named without one, 1 to 65535",
     )
     user: str = Field(
         default="millrace", description="user with REPLICATION SLAVE, REPLICATION CLIENT and SELECT"
     )
     password: SecretStr = Field(default=SecretStr(""), description="password of the user")
-    ssl_ca: InputFile | None = Field(
-        default=None, description="file of the CA certificates that sign the server's"
-    )
-    ssl_cert: InputFile | None = Field(
-        default=None, description="file of our certificate, if the server asks for one"
-    )
-    ssl_key: InputFile | None = Field(default=None, description="file of our private key")
+    ssl_ca: InputFile | None = Field(default=None, description="file of the server's CA certificates")
+    ssl_cert: InputFile | None = Field(default=None, description="file of the client certificate")
+    ssl_key: InputFile | None = Field(default=None, description="file of its private key")
     ssl_mode: Annotated[SslMode | None, BeforeValidator(_upper)] = Field(
         default=None,
-        description="DISABLED, PREFERRED (TLS where the server offers it), REQUIRED, VERIFY_CA (its "
-        "certificate is signed by MILLRACE_MYSQL_SSL_CA) or VERIFY_IDENTITY (and is the host's), as in "
-        "MySQL's own client; by default VERIFY_IDENTITY where MILLRACE_MYSQL_SSL_CA is given, else REQUIRED "
-        "where MILLRACE_MYSQL_SSL_CERT is, else PREFERRED",
+        description="DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY, as in MySQL's client; "
+        "by default VERIFY_IDENTITY with MILLRACE_MYSQL_SSL_CA, else REQUIRED with "
+        "MILLRACE_MYSQL_SSL_CERT, else PREFERRED",
     )
     get_server_public_key: Switch = Field(
         default=False,
-        description="true to take the server's key on trust where it asks for the password itself "
-        "(caching_sha2_password, sha256_password) and TLS is not verified: the RSA key that it sends, with "
-        "TLS that of its certificate; whoever stands in between can then learn the password",
+        description="true to trust the key that the server sends for the password (caching_sha2_password, "
+        "sha256_password) where TLS is not verified; whoever stands in between can learn the "
+        "password",
     )
     server_public_key_path: InputFile | None = Field(
         default=None,
-        description="file of the server's RSA public key (PEM), for these two methods without TLS: the "
-        "password is encrypted for this key alone",
+        description="file of the server's RSA public key (PEM), for these two methods without TLS",
     )
     server_id: int | None = Field(
         default=None,
         ge=1,
         le=0xFFFFFFFF,
-        description="server id that we use as a replica, 1 to 4294967295, used by no server or replica; "
-        "by default one is made of the source's name",
+        description="server id as a replica, 1 to 4294967295, unique in the topology; by default made of "
+        "the source's name",
     )
     heartbeat_s: float = Field(
         default=10.0, ge=0.1, le=3600, description="seconds between heartbeats of an idle server, 0.1 to 3600"
@@ -135,8 +129,8 @@ class MysqlSettings(SettingsGroup):
     )
     allow_statements: Switch = Field(
         default=False,
-        description="true to read a log with binlog_format=STATEMENT or MIXED: what it logs as statements "
-        "has no rows, and is counted by table",
+        description="true to read a log with binlog_format=STATEMENT or MIXED: changes logged as "
+        "statements have no rows and are counted",
     )
 
     @model_validator(mode="before")

@@ -24,50 +24,45 @@ class RowsSettings(SettingsGroup):
 
     format: Literal["avro", "json", "json-schema", "cloudevents"] = Field(
         "avro",
-        description="records of row topics as avro, json, json-schema (Kafka Connect's, with the schema in "
-        "each record) or cloudevents (structured JSON): docs/types.md",
+        description="records of row topics as avro, json, json-schema or cloudevents: docs/types.md",
     )
     on_incompatible: Literal["quarantine", "new-topic"] = Field(
         "quarantine",
-        description="what happens to a table whose schema is incompatible with that of the records before, "
-        "or whose rows get other keys: quarantine, or new-topic (its rows continue in the next version of "
-        "its topic)",
+        description="what an incompatible schema, or other keys, do to a table: quarantine, or new-topic "
+        "(its rows continue in the next version of its topic)",
     )
     bigint_unsigned: Literal["decimal", "long", "string"] = Field(
         "decimal",
-        description="BIGINT UNSIGNED as decimal, long (a value of 2^63 or more becomes null, and "
-        "unrepresentable has it) or string",
+        description="BIGINT UNSIGNED as decimal, long (2^63 and more: null, and in unrepresentable) or "
+        "string",
     )
     wide_decimal: Literal["string", "decimal"] = Field(
         "string", description="DECIMAL of more than 38 digits as string or decimal; Spark reads 38"
     )
     decimal: Literal["decimal", "string", "double"] = Field(
-        "decimal", description="DECIMAL as decimal, string or double, which has 15 digits at least"
+        "decimal", description="DECIMAL as decimal, string or double (15 digits)"
     )
     temporal: Literal["logical", "debezium", "connect"] = Field(
         "logical",
-        description="DATE, TIME, DATETIME, TIMESTAMP: logical (Avro's types, microseconds), debezium (as its "
-        "default), or connect (Kafka Connect's, milliseconds; a TIME that is not a time of day becomes "
-        "null, and unrepresentable has it)",
+        description="dates and times: logical (Avro's types, microseconds), debezium (as its default) or "
+        "connect (Kafka Connect's, milliseconds)",
     )
     bit: Literal["bytes", "debezium"] = Field(
         "bytes",
-        description="BIT as bytes, the most significant first; debezium: BIT(1) as boolean, others with the "
-        "least significant first",
+        description="BIT as bytes, the most significant first; debezium: BIT(1) as boolean, others least "
+        "significant first",
     )
     binary: Literal["bytes", "base64", "hex"] = Field(
-        "bytes", description="BINARY, VARBINARY and BLOB as bytes, or as string of base64 or hex"
+        "bytes", description="BINARY, VARBINARY and BLOB as bytes, base64 or hex"
     )
     column_attributes: Literal["none", "parameters", "debezium"] = Field(
         "none",
-        description="NOT NULL and literal DEFAULTs in schemas: none, parameters (millrace.nullable, "
-        "millrace.default) or debezium (also as the default of Kafka Connect, whose readers may use it "
-        "for NULL)",
+        description="NOT NULL and DEFAULT in schemas: none, parameters or debezium (as Kafka Connect's "
+        "default too)",
     )
     propagate_source_type: Switch = Field(
         False,
-        description="true to add the SQL type of each column to schemas, as Debezium's "
-        "column.propagate.source.type does: __debezium.source.column.type, length, scale and name",
+        description="true to add SQL types to schemas, as Debezium's column.propagate.source.type does",
     )
     connector: str = Field(
         "millrace",
@@ -76,53 +71,49 @@ class RowsSettings(SettingsGroup):
     )
     tombstones: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="whether a record without a value follows a delete in a table with a key: auto (if "
-        "the topic is compacted), always or never",
+        description="tombstones after deletes in tables with a key: auto (if the topic is compacted), "
+        "always or never",
     )
     key_headers: Switch = Field(
         False,
-        description="true to add the other key as a header to both records of an update of the key: "
+        description="true to name the other key in both records of an update of the key: "
         "__debezium.newkey, __debezium.oldkey",
     )
     truncate: Switch = Field(
-        False, description="true to write TRUNCATE TABLE as a record with op t and without a key"
+        False, description="true to write TRUNCATE TABLE as a record with op t, without a key"
     )
     include_query: Switch = Field(
-        False, description="true to add the statement, if it is logged, as source.query to each row"
+        False, description="true to add the logged statement to each row as source.query"
     )
     filter: RowConditions = Field(
         "",
-        description="conditions that rows must meet, as DATABASE.TABLE: CONDITION with a condition in SQL "
-        "on columns and literals, separated by semicolons",
+        description="SQL conditions that rows must meet, DATABASE.TABLE: CONDITION;…",
     )
     keys: RowKeys = Field(
         "",
-        description="columns of the keys of records instead of the primary key, as DATABASE.TABLE=COLUMN or "
-        "=COLUMN+COLUMN with % and _ as in LIKE for the table, separated by commas; no key with nothing "
-        "after the =",
+        description="columns of keys instead of the primary key, DATABASE.TABLE=COLUMN+COLUMN,… with % "
+        "and _ for the table; nothing after = for no key",
     )
     complete: TablePatterns = Field(
         "",
-        description="tables for whose rows the columns that a minimal image lacks are filled in from earlier "
-        "changes of the row, as DATABASE.TABLE with % and _ as in LIKE, separated by commas",
+        description="tables in whose rows columns that minimal images lack are filled in, "
+        "DATABASE.TABLE,… with % and _",
     )
-    store: Path | None = Field(
-        None, description="folder on a local disk in which the rows of these tables are kept"
-    )
+    store: Path | None = Field(None, description="local folder for the rows of these tables")
     buffer_mib: int = Field(
         64,
         ge=1,
         le=4096,
-        description="MiB of a transaction that are held in memory until its end is known, 1 to 4096",
+        description="MiB of a transaction held in memory until its end is known, 1 to 4096",
     )
 
     unpacked_mib: int = Field(
         64,
         ge=1,
         le=1024,
-        description="MiB to which an event compressed by MariaDB may expand, and the compressed "
-        "columns of one event, 1 to 1024; larger rows quarantine their table, and larger values stay as "
-        "they are stored",
+        description="MiB to which an event compressed by MariaDB, or the compressed columns of an event, "
+        "may expand, 1 to 1024; larger rows quarantine their table, larger values stay as "
+        "stored",
     )
 
     @model_validator(mode="after")

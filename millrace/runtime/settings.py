@@ -155,7 +155,7 @@ class KafkaSettings(SettingsGroup):
     """How Kafka is reached: ``MILLRACE_KAFKA_…``."""
 
     bootstrap_servers: Annotated[str, AfterValidator(_brokers)] = Field(
-        min_length=1, description="brokers as host:port, separated by commas", examples=["localhost:9092"]
+        min_length=1, description="brokers as host:port,…", examples=["localhost:9092"]
     )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
@@ -163,29 +163,26 @@ class KafkaSettings(SettingsGroup):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
         None, description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
     )
-    sasl_username: str | None = Field(None, description="user name for SASL")
-    sasl_password: SecretStr | None = Field(None, description="password for SASL")
-    ssl_ca_location: InputFile | None = Field(
-        None, description="file of the CA certificates that sign the brokers'"
-    )
-    ssl_certificate_location: InputFile | None = Field(None, description="file of our certificate")
-    ssl_key_location: InputFile | None = Field(None, description="file of our private key")
-    ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
+    sasl_username: str | None = Field(None, description="SASL user")
+    sasl_password: SecretStr | None = Field(None, description="SASL password")
+    ssl_ca_location: InputFile | None = Field(None, description="file of the brokers' CA certificates")
+    ssl_certificate_location: InputFile | None = Field(None, description="file of the client certificate")
+    ssl_key_location: InputFile | None = Field(None, description="file of its private key")
+    ssl_key_password: SecretStr | None = Field(None, description="password of the private key")
     compression: Literal["lz4", "zstd", "none"] = Field(
-        "lz4", description="how records are compressed: lz4, zstd or none; zstd takes more CPU and less disk"
+        "lz4", description="compression of records: lz4, zstd (more CPU, less disk) or none"
     )
     connect_timeout_s: float = Field(
         15.0,
         gt=0,
         le=3600,
-        description="seconds to wait at the start until a broker answers, above 0, up to 3600",
+        description="seconds to wait for a broker at the start, above 0, up to 3600",
     )
     fenced_wait_s: float = Field(
         30.0,
         ge=0,
         le=3600,
-        description="seconds for which the process that took over must be idle before a fenced one exits, "
-        "0 to 3600",
+        description="seconds that its successor must be idle before a fenced process exits, 0 to 3600",
     )
 
     @model_validator(mode="after")
@@ -221,14 +218,12 @@ class RegistrySettings(SettingsGroup):
         repr=False,  # a password may stand in it
         description="address of the registry's Confluent API, as http(s)://host:port/path",
     )
-    username: str | None = Field(None, description="user name for basic authentication")
-    password: SecretStr | None = Field(None, description="password for basic authentication")
-    ssl_ca_location: InputFile | None = Field(
-        None, description="file of the CA certificates that sign the registry's"
-    )
-    ssl_certificate_location: InputFile | None = Field(None, description="file of our certificate")
-    ssl_key_location: InputFile | None = Field(None, description="file of our private key")
-    ssl_key_password: SecretStr | None = Field(None, description="password of our private key")
+    username: str | None = Field(None, description="user of basic authentication")
+    password: SecretStr | None = Field(None, description="password of the user")
+    ssl_ca_location: InputFile | None = Field(None, description="file of the registry's CA certificates")
+    ssl_certificate_location: InputFile | None = Field(None, description="file of the client certificate")
+    ssl_key_location: InputFile | None = Field(None, description="file of its private key")
+    ssl_key_password: SecretStr | None = Field(None, description="password of the private key")
 
     @model_validator(mode="after")
     def _credentials_are_complete(self) -> "RegistrySettings":
@@ -343,28 +338,23 @@ class TopicsSettings(SettingsGroup):
     """How topics are created when they are missing, and what is in none: ``MILLRACE_TOPICS_…``."""
 
     replication_factor: Annotated[int, AfterValidator(_replicas)] = Field(
-        -1, ge=-1, le=32767, description="replicas of a new topic; -1 for the broker's default"
+        -1, ge=-1, le=32767, description="replicas of a new topic; -1: the broker's default"
     )
-    max_tables: int = Field(
-        1000, ge=1, description="how many table topics may be created, as a guard against floods; 1 or more"
-    )
-    table_partitions: int = Field(1, ge=1, description="partitions of a new table topic, 1 or more")
+    max_tables: int = Field(1000, ge=1, description="largest number of row topics, 1 or more")
+    table_partitions: int = Field(1, ge=1, description="partitions of a new row topic, 1 or more")
     partitions: Annotated[str, AfterValidator(_table_partitions)] = Field(
         "",
-        description="partitions of the new topics of these tables, as DATABASE.TABLE=PARTITIONS by the names "
-        "that their topics have, separated by commas",
+        description="partitions of a new row topic by its name, DATABASE.TABLE=PARTITIONS,…",
     )
     names: Annotated[str, AfterValidator(_table_names)] = Field(
         "",
-        description="other names for topics of tables: DATABASE.TABLE=DATABASE.TABLE, separated by commas; "
-        "the rows of the table on the left go to the topic that one on the right would have; a % on the left "
-        "stands for any characters, and on the right, in their order, for what they stood for; the first "
-        "that fits counts",
+        description="other names of row topics, DATABASE.TABLE=DATABASE.TABLE,…: % on the left matches "
+        "any characters, % on the right is what it matched; the first match applies",
     )
     raw_exclude: Annotated[str, AfterValidator(_tables)] = Field(
         "",
-        description="tables whose rows are in no topic, not even as raw bytes, as DATABASE.TABLE with % and "
-        "_ as in LIKE, separated by commas; docs/selection.md says what that costs",
+        description="tables whose rows are in no topic, not even raw, DATABASE.TABLE,… with % and _: "
+        "docs/selection.md",
     )
 
     @property
@@ -401,13 +391,13 @@ class ServiceSettings(EnvironmentSettings):
     """Whether what it is for reads a server, and writes what decoder and row mapper read."""
 
     source: Annotated[str, AfterValidator(_source)] = Field(
-        description="name of the replication stream: a letter, then letters, digits, '_' or '-', at most 200",
+        description="name of the source: a letter, then letters, digits, '_' or '-', at most 200",
         examples=["shop"],
     )
     input_source: Annotated[str, AfterValidator(_source)] | None = Field(
         None,
-        description="name of another source, whose raw topic, catalogue and snapshots decoder and row mapper "
-        "read in place of their own: docs/how-to/upgrade.md",
+        description="source whose raw topic, catalogue and snapshots decoder and row mapper read instead "
+        "of their own: docs/how-to/upgrade.md",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR"
@@ -415,11 +405,9 @@ class ServiceSettings(EnvironmentSettings):
     http_host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="address on which health and metrics are served; * for all, of IPv4 and IPv6",
+        description="address of health and metrics; * for all, IPv4 and IPv6",
     )
-    http_port: int = Field(
-        0, ge=0, le=65535, description="port on which health and metrics are served; 0 serves none"
-    )
+    http_port: int = Field(0, ge=0, le=65535, description="port of health and metrics; 0: none")
     kafka: KafkaSettings
     topics: TopicsSettings = Field(default_factory=lambda: TopicsSettings.model_validate({}))
 

@@ -85,44 +85,37 @@ class ReplicateSettings(SettingsGroup):
 
     do_db: Annotated[str, _NAME] = Field(
         "",
-        description="databases whose tables have row topics, separated by commas; all but the server's own "
-        "(mysql, sys) without it",
+        description="databases that have row topics, DATABASE,…; without it all but the server's own "
+        "(mysql, sys)",
     )
     ignore_db: Annotated[str, _NAME] = Field(
-        "", description="databases whose tables have none, separated by commas; not with a do_db"
+        "", description="databases that have none, DATABASE,…; not with a do_db"
     )
-    do_table: Annotated[str, _TABLE] = Field(
-        "", description="tables that have row topics, as DATABASE.TABLE, separated by commas"
-    )
-    ignore_table: Annotated[str, _TABLE] = Field(
-        "", description="tables that have none, as DATABASE.TABLE, separated by commas"
-    )
+    do_table: Annotated[str, _TABLE] = Field("", description="tables that have row topics, DATABASE.TABLE,…")
+    ignore_table: Annotated[str, _TABLE] = Field("", description="tables that have none, DATABASE.TABLE,…")
     wild_do_table: Annotated[str, _TABLE] = Field(
         "",
-        description=r"patterns of tables that have row topics, as DATABASE.TABLE with % and _ as in LIKE, "
-        "separated by commas",
+        description="tables that have row topics, DATABASE.TABLE,… with % and _",
     )
     wild_ignore_table: Annotated[str, _TABLE] = Field(
-        "", description="patterns of tables that have none, in the same form"
+        "", description="tables that have none, DATABASE.TABLE,… with % and _"
     )
     rewrite_db: Annotated[str, _each(_is_rewriting, "OLD->NEW", "->")] = Field(
         "",
-        description="other names of databases in row topics, as OLD->NEW, separated by commas; the rules "
-        "above take the new name",
+        description="other names of databases in row topics, OLD->NEW,…; the rules above take the new name",
     )
 
     do_server_ids: Annotated[str, _NUMBER] = Field(
         "",
-        description="servers whose changes are in row topics, by the server_id with which they were logged "
-        "first, separated by commas; all without it",
+        description="servers of origin whose changes are in row topics, SERVER_ID,…; all without it",
     )
     ignore_server_ids: Annotated[str, _NUMBER] = Field(
-        "", description="servers whose changes are not, in the same form; not with do_server_ids"
+        "", description="servers of origin whose changes are not, SERVER_ID,…; not with do_server_ids"
     )
     ignore_operations: Annotated[str, _each(_is_operation, "DATABASE.TABLE=LETTERS of c, u, d", "=")] = Field(
         "",
-        description="inserts (c), updates (u) and deletes (d) that are not in row topics, as "
-        "DATABASE.TABLE=LETTERS with % and _ as in LIKE, separated by commas",
+        description="inserts (c), updates (u) and deletes (d) that are not in row topics, "
+        "DATABASE.TABLE=LETTERS,… with % and _",
     )
 
     @model_validator(mode="after")
@@ -227,26 +220,23 @@ class ColumnsSettings(SettingsGroup):
 
     drop: Annotated[str, _COLUMN] = Field(
         "",
-        description="columns that row topics do not have, as DATABASE.TABLE.COLUMN with % and _ as in LIKE, "
-        "separated by commas",
+        description="columns that row topics lack, DATABASE.TABLE.COLUMN,… with % and _",
     )
     mask: Annotated[str, _each(_is_mask, "DATABASE.TABLE.COLUMN=TEXT", "=")] = Field(
         "",
-        description="columns that have the same text in all rows, as DATABASE.TABLE.COLUMN=TEXT, separated "
-        "by commas",
+        description="columns with one text in all rows, DATABASE.TABLE.COLUMN=TEXT,…",
     )
     hash: Annotated[str, _COLUMN] = Field(
         "",
-        description="columns whose values are hashed with HMAC-SHA-256, as DATABASE.TABLE.COLUMN, separated "
-        "by commas",
+        description="columns hashed by HMAC-SHA-256, DATABASE.TABLE.COLUMN,…",
     )
     hash_salt: SecretStr | None = Field(
-        None, min_length=_LEAST_SALT, description="key of these hashes, of 16 characters or more"
+        None, min_length=_LEAST_SALT, description="key of these hashes, 16 characters or more"
     )
     truncate: Annotated[str, _each(_is_length, "DATABASE.TABLE.COLUMN=LENGTH", "=")] = Field(
         "",
-        description="columns of text or bytes that are cut, as DATABASE.TABLE.COLUMN=LENGTH in characters "
-        "(bytes of binary ones), separated by commas",
+        description="columns that are cut, DATABASE.TABLE.COLUMN=LENGTH,… in characters (binary ones in "
+        "bytes)",
     )
 
     @model_validator(mode="after")

@@ -11,6 +11,5 @@ class DecoderSettings(ServiceSettings):
     registry: RegistrySettings = Field(default_factory=lambda: RegistrySettings.model_validate({}))
     skip_gap: Switch = Field(
         default=False,
-        description="true to continue at the first record that is left when others were deleted unread, "
-        "false to stop",
+        description="true to continue after unread records that were deleted, false to stop",
     )

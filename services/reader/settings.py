@@ -36,24 +36,23 @@ class ReaderSettings(ServiceSettings):
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     files: str = Field(
         default="",
-        description="binary log files instead of a server: paths, globs, or a log's .index file, "
-        "separated by commas",
+        description="binary log files instead of a server: paths, globs or an .index file, separated by "
+        "commas",
     )
     follow: Switch = Field(default=False, description="true to wait for more at the end of the files")
     start: Annotated[str, AfterValidator(checked_start)] = Field(
         default="earliest",
-        description="where to start the first time: earliest, latest, FILE:POSITION with a position of 4 or "
-        "more, gtid:SET, or the first transaction that ended at time:2026-01-31T12:00:00Z or later",
+        description="where to start first: earliest, latest, FILE:POSITION, gtid:SET or "
+        "time:2026-01-31T12:00:00Z (the first transaction that ended then or later)",
     )
     on_gap: Literal["stop", "continue"] = Field(
         default="stop",
-        description="when the server has purged what was not read, or a log file in between is missing: "
-        "stop, or continue at the oldest log that is there, with a gap record in the raw topic",
+        description="stop where unread logs were purged or a log file is missing, or continue at the "
+        "oldest log, with a gap record in the raw topic",
     )
     semi_sync: Switch = Field(
         default=False,
-        description="true to make each COMMIT on the server wait until Kafka has the transaction: "
-        "docs/semi-sync.md says when that promise holds",
+        description="true to make each COMMIT wait until Kafka has the transaction: docs/semi-sync.md",
     )
 
     @model_validator(mode="after")

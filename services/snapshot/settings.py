@@ -32,34 +32,33 @@ class SnapshotRowsSettings(SettingsGroup):
 
     mode: Literal["now", "once", "signals"] = Field(
         "now",
-        description="now: take the snapshot that is asked for; once: only where none has been taken; "
-        "signals: stay, and take those that records of {source}.signals ask for",
+        description="now: what is asked for; once: only where none was taken; signals: stay, and take "
+        "what {source}.signals asks for",
     )
     tables: Annotated[str, AfterValidator(_patterns)] = Field(
         "",
-        description="tables as DATABASE.TABLE, separated by commas, where * stands for any characters; all "
-        "by default",
+        description="tables, DATABASE.TABLE,… with * for any characters; all by default",
         examples=["shop.orders,shop.c*"],
     )
     exclude: Annotated[str, AfterValidator(_patterns)] = Field(
-        "", description="tables that are left out, named as those above"
+        "", description="tables that are left out, in the same form"
     )
     where: Annotated[str, AfterValidator(_conditions)] = Field(
         "",
-        description="conditions of SQL that the rows of tables must meet, as a JSON object by DATABASE.TABLE",
+        description="SQL conditions that rows must meet, as a JSON object by DATABASE.TABLE",
         examples=['{"shop.orders": "year >= 2024"}'],
     )
-    parallel: int = Field(2, ge=1, le=64, description="connections that read at the same time, 1 to 64")
+    parallel: int = Field(2, ge=1, le=64, description="connections that read at once, 1 to 64")
     chunk_rows: int = Field(
-        10_000, ge=1, le=1_000_000, description="rows that one SELECT reads at most, 1 to 1000000"
+        10_000, ge=1, le=1_000_000, description="largest number of rows of a SELECT, 1 to 1000000"
     )
     chunk_mib: int = Field(
         4,
         ge=1,
         le=64,
-        description="MiB of rows that one SELECT is meant to read, 1 to 64: of wide rows it reads fewer",
+        description="MiB of rows that a SELECT should read, 1 to 64",
     )
-    rows_per_s: int = Field(0, ge=0, description="rows that are read a second at most; 0 for no limit")
+    rows_per_s: int = Field(0, ge=0, description="largest number of rows read per second; 0: no limit")
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -77,9 +76,7 @@ class SnapshotSettings(ServiceSettings):
     mysql: MysqlSettings = Field(default_factory=lambda: MysqlSettings.model_validate({}))
     replicate: ReplicateSettings = Field(default_factory=lambda: ReplicateSettings.model_validate({}))
     snapshot: SnapshotRowsSettings = Field(default_factory=lambda: SnapshotRowsSettings.model_validate({}))
-    restart: Switch = Field(
-        False, description="true to start a snapshot over, whatever an earlier one has read"
-    )
+    restart: Switch = Field(False, description="true to start a snapshot over")
 
     @model_validator(mode="after")
     def _can_act(self) -> Any:

@@ -142,7 +142,7 @@ def test_a_mode_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_MYSQL_SSL_MODE", "STRICT")
     with pytest.raises(SettingsError) as caught:
         load_settings(Settings, mysql={"host": "db1"})
-    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_MODE is wrong: expected DISABLED, PREFERRED (")
+    assert caught.value.message.startswith("MILLRACE_MYSQL_SSL_MODE is wrong: expected DISABLED, PREFERRED, ")
     monkeypatch.setenv("MILLRACE_MYSQL_SSL_MODE", "DISABLED")
     monkeypatch.setenv("MILLRACE_MYSQL_SSL_DISABLED", "true")
     with pytest.raises(SettingsError) as caught:

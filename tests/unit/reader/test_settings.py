@@ -65,7 +65,6 @@ def test_where_nothing_starts(start: str, detail: str) -> None:
             start=start,
         )
     assert caught.value.message == (
-        f"MILLRACE_START is wrong: {detail}expected where to start the first time: earliest, latest, "
-        "FILE:POSITION with a position of 4 or more, gtid:SET, or the first transaction that ended at "
-        "time:2026-01-31T12:00:00Z or later"
+        f"MILLRACE_START is wrong: {detail}expected where to start first: earliest, latest, FILE:POSITION, "
+        "gtid:SET or time:2026-01-31T12:00:00Z (the first transaction that ended then or later)"
     )

@@ -134,8 +134,8 @@ def test_how_long_to_wait(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None
     """No client takes any time; one without an end would never tell that nobody answers."""
     (line,) = problems(monkeypatch, **GOOD, MILLRACE_KAFKA_CONNECT_TIMEOUT_S=seconds)
     assert line == (
-        "MILLRACE_KAFKA_CONNECT_TIMEOUT_S is wrong: expected seconds to wait at the start until a broker "
-        "answers, above 0, up to 3600"
+        "MILLRACE_KAFKA_CONNECT_TIMEOUT_S is wrong: expected seconds to wait for a broker at the start, "
+        "above 0, up to 3600"
     )
 
 
