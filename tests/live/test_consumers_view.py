@@ -274,8 +274,7 @@ def test_sparks_states_are_those_of_the_database(bank: Bank, registry: Registry,
 def test_kafka_streams_states_are_those_of_the_database(bank: Bank, registry: Registry, admin: Any) -> None:
     """Each record that the recipe writes is a transaction; applied one by one they give the states."""
     world, commits = bank.world, f"{bank.world.source}-commits"
-    text = (PROJECT / "docs" / "consumers.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"```java\n((?:(?!```).)*class View .*?)```", text, re.DOTALL)
+    program = (PROJECT / "docs" / "examples" / "View.java").read_text(encoding="utf-8")
     topics = [world.topics.transactions, *(world.topics.table(world.database, table) for table in TABLES)]
     for placeholder, value in {
         '"shop.accounts", "shop.savings"': ", ".join(f'"{world.database}.{table}"' for table in TABLES),
