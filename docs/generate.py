@@ -208,12 +208,10 @@ def topics_table() -> str:
     """Write how topics of each kind are created."""
     names = {"table": "{source}.{db}.{table}", **OF_ALL_SOURCES}
     return table(
-        ("topic", "holds", "partitions", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
+        ("topic", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
         (
             (
                 f"`{names.get(kind, f'{{source}}.{kind}')}`",
-                spec.purpose,
-                "1" if spec.single_partition else "`MILLRACE_TOPICS_TABLE_PARTITIONS`",
                 spec.cleanup_policy,
                 ", ".join(
                     f"`{other}`" for other in sorted(spec.accepted_cleanup_policies - {spec.cleanup_policy})

@@ -57,7 +57,6 @@ change when a topic's settings do.
 class TopicSpec:
     """How topics of one kind are created, and what an existing one may be like."""
 
-    purpose: str
     single_partition: bool = True
     """Whether it is created with one partition, and all of our records are in the first."""
     written_by_others: bool = False
@@ -132,36 +131,32 @@ _LARGE: Final = 8 * 1024 * 1024
 _COMPACT: Final = frozenset({"compact"})
 
 TOPIC_SPECS: Final[Mapping[str, TopicSpec]] = {
-    "raw": TopicSpec("events exactly as the server wrote them", chunked=True),
-    "events": TopicSpec("one typed record per event", chunked=True),
-    "transactions": TopicSpec("BEGIN and END of each transaction with counts per table"),
-    "catalog": TopicSpec("table definitions as read from the server", max_message_bytes=_LARGE),
-    "ddl": TopicSpec("each DDL statement", max_message_bytes=_LARGE),
-    "schemas": TopicSpec("the table definition that each DDL statement leads to", max_message_bytes=_LARGE),
-    "deadletter": TopicSpec("what could not be decoded or mapped, with its bytes", chunked=True),
-    "snapshot": TopicSpec("rows as SELECT gave them, to be merged into the row topics", chunked=True),
-    "signals": TopicSpec("requests for snapshots of tables", written_by_others=True),
-    "alerts": TopicSpec("incidents that the job loop_detection has found"),
+    "raw": TopicSpec(chunked=True),
+    "events": TopicSpec(chunked=True),
+    "transactions": TopicSpec(),
+    "catalog": TopicSpec(max_message_bytes=_LARGE),
+    "ddl": TopicSpec(max_message_bytes=_LARGE),
+    "schemas": TopicSpec(max_message_bytes=_LARGE),
+    "deadletter": TopicSpec(chunked=True),
+    "snapshot": TopicSpec(chunked=True),
+    "signals": TopicSpec(written_by_others=True),
+    "alerts": TopicSpec(),
     "analytics": TopicSpec(
-        "windows of what was written, which the job analytics counts",
         cleanup_policy="compact",
         accepted_cleanup_policies=frozenset({"compact", "delete", "compact,delete", "delete,compact"}),
     ),
     "avro": TopicSpec(
-        "Avro schemas, where there is no schema registry",
         cleanup_policy="compact",
         accepted_cleanup_policies=_COMPACT,
         max_message_bytes=_LARGE,
     ),
     "state": TopicSpec(
-        "where each service stands",
         cleanup_policy="compact",
         accepted_cleanup_policies=_COMPACT,
         max_message_bytes=_LARGE,
         segment_bytes=16 * 1024 * 1024,
     ),
     "table": TopicSpec(
-        "rows of one table before and after each change",
         single_partition=False,
         accepted_cleanup_policies=frozenset({"delete", "compact", "compact,delete", "delete,compact"}),
         max_message_bytes=_LARGE,
