@@ -24,7 +24,11 @@ SERVICES = ("reader", "decoder", "rowmapper")
 MARIADB_IS_SLOW = pytest.mark.parametrize(
     "database", ["mysql", pytest.param("mariadb", marks=pytest.mark.slow)], indirect=True
 )
-"""For tests that take minutes: on MySQL in ``make test``, on MariaDB in ``make test-slow``."""
+"""For tests that take long: on MySQL in ``make test``, on MariaDB in ``make test-slow``."""
+MYSQL_IS_SLOW = pytest.mark.parametrize(
+    "database", [pytest.param("mysql", marks=pytest.mark.slow), "mariadb"], indirect=True
+)
+"""The other way round."""
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from millrace.binlog.errors import UnsupportedError
 from millrace.local import MariaDB, MySQL
 from millrace.verify import collations
 
+from .rows_world import MYSQL_IS_SLOW
+
 TOOLS = Path(__file__).parents[2] / "tools"
 GENERATOR = runpy.run_path(str(TOOLS / "generate_charsets.py"))
 UNDEFINED = GENERATOR["UNDEFINED"]
@@ -123,6 +125,7 @@ TEXTS = (
 """What collations tell apart, or do not."""
 
 
+@MYSQL_IS_SLOW
 def test_texts_are_equal_as_the_server_says(database: MySQL | MariaDB) -> None:
     """Of each collation; where it is not certain, nothing is said."""
     with database.connect(charset="utf8mb4") as connection, connection.cursor() as cursor:

@@ -149,6 +149,7 @@ CUT = [
 """A topic that is cut, and what each service says of it; nothing where it goes on."""
 
 
+@pytest.mark.slow
 def test_topics_are_cut_and_grow_again_meanwhile(
     registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
 ) -> None:

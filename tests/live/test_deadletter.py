@@ -263,6 +263,7 @@ main()
 
 
 @pytest.mark.parametrize("database", ["mysql"], indirect=True)
+@pytest.mark.slow
 def test_killed_while_a_table_is_given_back(world):
     """It is killed again and again, then a row mapper runs beside it: nothing is lost or repeated."""
     quarantine(world)

@@ -139,7 +139,7 @@ both_servers = pytest.mark.parametrize("log", ["mysql", "mariadb"], indirect=Tru
 one_server = pytest.mark.parametrize("log", ["mariadb"], indirect=True)
 
 
-@both_servers
+@one_server
 def test_kill_9_in_mid_stream(world: World, log: Path) -> None:
     """Nothing missing, nothing twice, in order; and what was begun was aborted."""
     pieces = [piece for number in range(3) for piece in raw_pieces(log, f"log.{number:06}")]

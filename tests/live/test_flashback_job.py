@@ -96,7 +96,7 @@ def flash(spark, world, folder, *, tables=(), gtids=None, transactions=(), betwe
     return (folder / "flashback.sql").read_bytes(), json.loads((folder / "summary.json").read_text())
 
 
-@MARIADB_IS_SLOW
+@pytest.mark.slow
 def test_what_was_done_is_undone(spark, world, tmp_path):
     with world.service("run"):
         world.wait_for_start()

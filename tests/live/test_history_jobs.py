@@ -104,6 +104,7 @@ def compare(spark: SparkSession, world: RowsWorld, folder: Path, before: Path | 
     return found, told
 
 
+@pytest.mark.slow
 def test_what_another_version_makes_otherwise(spark: SparkSession, world: RowsWorld, tmp_path: Path) -> None:
     runs = Runs(spark, world, tmp_path / "one")
     runs.run(pieces=3)
@@ -136,6 +137,7 @@ def test_what_another_version_makes_otherwise(spark: SparkSession, world: RowsWo
         compare(spark, world, tmp_path / "results", None, tmp_path / "events")
 
 
+@pytest.mark.slow
 def test_rows_that_continue_in_another_version_of_their_topic(
     spark: SparkSession, kafka: Kafka, registry: Registry, mysql: MySQL, source_name: str, tmp_path: Path
 ) -> None:
@@ -434,6 +436,7 @@ def listed(summary: dict[str, Any]) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_records_that_cannot_be_read_end_no_job(
     spark: SparkSession, world: RowsWorld, damaged: Damaged, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_consumer_reads_json(world: RowsWorld, name: str, services: tuple[str,
     }
 
 
+@pytest.mark.slow
 def test_state_is_rebuilt_of_json(world: RowsWorld) -> None:
     """And rows of both forms lie in a topic after a change of the format."""
     world.environment["MILLRACE_ROWS_FORMAT"] = "json-schema"

@@ -54,6 +54,7 @@ def reasons(world: RowsWorld) -> dict[str, str]:
     return {entry.table: entry.error for entry in RowMapperState.from_bytes(state.value).quarantined}
 
 
+@pytest.mark.slow
 def test_a_definition_that_no_record_takes(world: RowsWorld) -> None:
     """Read at the start, and grown while the services run."""
     create = "CREATE TABLE {} (id INT PRIMARY KEY AUTO_INCREMENT)"

@@ -222,7 +222,8 @@ def test_mariadb(world: JobWorld, mariadb_ring: list[Server]) -> None:
     check_that_nothing_circulates(servers[0], "loops")
 
 
-@pytest.mark.parametrize("binlog_format", ["ROW", pytest.param("STATEMENT", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("binlog_format", ["ROW", "STATEMENT"])
 def test_mysql_without_gtids(
     world: JobWorld, settings: KafkaSettings, mysql_ring: list[Server], binlog_format: str
 ) -> None:

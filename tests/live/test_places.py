@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import pymysql
+import pytest
 
 from millrace.avro.service_state import ReaderState
 from millrace.contract import SOURCE_CHANGED
@@ -115,6 +116,7 @@ def _log_beyond_4_gib(path: Path) -> tuple[int, list[tuple[int, bytes]]]:
     return boundary, events
 
 
+@pytest.mark.slow
 def test_going_on_beyond_4_gib_without_gtids(kafka: Kafka, source_name: str) -> None:
     """The server is asked for the last boundary that 32 bits can hold; what was read already is left out."""
     with MySQL(server_id=21, options=WITHOUT_GTIDS) as server:

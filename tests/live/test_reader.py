@@ -40,6 +40,7 @@ from .reader_world import (
     files_of,
     log_end,
 )
+from .rows_world import MARIADB_IS_SLOW, MYSQL_IS_SLOW
 
 Server = MySQL | MariaDB
 
@@ -314,6 +315,7 @@ class Workload(Worker):
                 time.sleep(0.02)
 
 
+@MYSQL_IS_SLOW
 def test_kill_and_terminate_in_mid_stream(kafka: Kafka, database: Server, source_name: str) -> None:
     world = ReaderWorld.of(kafka, source_name, database)
     chooser = random.Random(3)
@@ -392,6 +394,7 @@ def test_checksums_are_switched_off_and_on(kafka: Kafka, kind: type[Server], sou
         assert not any(HEADER_CHECKSUM in record.headers for record in records)
 
 
+@pytest.mark.slow
 def test_the_disk_of_a_broker_is_full(mysql: MySQL, source_name: str) -> None:
     """It refuses to write further, as a full disk does; later there is room again."""
     with Kafka() as kafka:
@@ -488,6 +491,7 @@ def _one_line(errors: str, *words: str) -> None:
 VERIFYING = {"MILLRACE_MYSQL_SSL_MODE": "VERIFY_IDENTITY", "MILLRACE_MYSQL_GET_SERVER_PUBLIC_KEY": "false"}
 
 
+@MARIADB_IS_SLOW
 def test_wrong_host_port_and_password(
     kafka: Kafka, database: Server, source_name: str, free_port: int
 ) -> None:

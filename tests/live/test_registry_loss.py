@@ -133,6 +133,7 @@ def test_a_topic_of_schemas_that_is_emptied_or_made_again(settings, admin, sourc
         assert other.schema(number) == schema("A")
 
 
+@pytest.mark.slow
 def test_services_stop_and_are_led_out(kafka, own_registry, mysql, source_name, tmp_path):
     """Whichever starts first: none writes an id that is not its schema's; then the advice is followed."""
     lose(own_registry)

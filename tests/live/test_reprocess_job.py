@@ -257,6 +257,7 @@ def test_an_archive_is_read_as_the_topic_is(
     assert rows[0] == rows[1] != []
 
 
+@pytest.mark.slow
 def test_over_tls_and_sasl(world: RowsWorld, kafka: SecureKafka, tmp_path: Path) -> None:
     """Driver, Java's client and the executors' workers connect; no secret is where others may read it."""
     events = tmp_path / "events"

@@ -19,6 +19,7 @@ from .reader_world import (
     log_end,
     settle,
 )
+from .rows_world import MYSQL_IS_SLOW
 
 Server = MySQL | MariaDB
 
@@ -57,6 +58,7 @@ def read_to_the_end(world: ReaderWorld, server: Server) -> list[RawRecord]:
     return world.raw()
 
 
+@MYSQL_IS_SLOW
 def test_a_source_is_moved(kafka: Kafka, database: Server, source_name: str) -> None:
     """Once to each kind of place; each time in an epoch of its own, after a record that says so."""
     database.execute("FLUSH BINARY LOGS")

@@ -42,6 +42,7 @@ def quarantined(world):
     return {entry.table: entry.error for entry in state.quarantined}
 
 
+@pytest.mark.slow
 def test_topics_that_are_made_smaller_denied_and_deleted(world):
     administrator = Administrator(world.settings)
     topics = {table: world.topics.table(world.database, table) for table in TABLES}

@@ -4,6 +4,8 @@ import signal
 import threading
 import time
 
+import pytest
+
 from millrace.avro.records import deserialize
 from millrace.avro.registry import split_wire_format
 from millrace.local import MariaDB
@@ -12,7 +14,7 @@ from millrace.verify.tables import compare_tables, table_names
 from tests.killed import command as killed
 from tests.service_process import wait_for
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
+from .rows_world import MYSQL_IS_SLOW, SERVICES, without_column_names
 
 
 def differences(world):
@@ -171,7 +173,7 @@ def was_aborted(world):
     return len(everything) > len(world.messages(topic))
 
 
-@MARIADB_IS_SLOW
+@pytest.mark.slow
 def test_killed_again_and_again(world):
     """kill -9 at every point of its work, and SIGTERM: no row is missing, none is there twice."""
     stop, written = threading.Event(), []
@@ -200,6 +202,7 @@ def test_killed_again_and_again(world):
     assert was_aborted(world), "no transaction of Kafka was aborted"
 
 
+@MYSQL_IS_SLOW
 def test_names_from_the_catalogue(world):
     """A log without column names: they come from the server's catalogue."""
     with without_column_names(world.server):
@@ -219,6 +222,7 @@ def test_names_from_the_catalogue(world):
         assert row["after"]["note"] == "näme"
 
 
+@MYSQL_IS_SLOW
 def test_a_column_that_gets_another_name(world):
     """No table map shows it: the statement does, and then what the reader reads when it connects again."""
     with without_column_names(world.server):
@@ -289,6 +293,7 @@ def declared(world, table):
         )
 
 
+@MYSQL_IS_SLOW
 def test_not_null_and_defaults(world):
     """From the catalogue and from statements the same; rows that lack a column, and another default."""
     world.environment["MILLRACE_ROWS_COLUMN_ATTRIBUTES"] = "debezium"
@@ -322,6 +327,7 @@ def test_not_null_and_defaults(world):
         assert "n" in second["after_missing"]
 
 
+@MYSQL_IS_SLOW
 def test_definition_that_is_out_of_date_quarantines_the_table(world):
     """A statement that is in no log."""
     with without_column_names(world.server):

@@ -47,7 +47,7 @@ ATTRIBUTES = AvroOptions(column_attributes="parameters")
 DATABASES = ("ddl", "ddl_other", "ddl_third", "ddl_fourth", "ddl_fifth")
 
 
-@pytest.fixture(scope="module", params=[MySQL, MariaDB])
+@pytest.fixture(scope="module", params=[MySQL, pytest.param(MariaDB, marks=pytest.mark.slow)])
 def own(request: pytest.FixtureRequest) -> Iterator[MySQL | MariaDB]:
     """A server of the module's own: its defaults must be those of the statements."""
     with request.param(options={"explicit-defaults-for-timestamp": "ON"}) as database:
@@ -340,6 +340,7 @@ def test_a_swap_as_gh_ost_does_it(orders: RowsWorld) -> None:
     assert (last["after"] or last["before"])["priority"] in (5, 4_000_000_000)
 
 
+@pytest.mark.slow
 def test_pt_online_schema_change(
     server: MySQL | MariaDB, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

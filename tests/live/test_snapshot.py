@@ -23,7 +23,7 @@ from tests.unit.helm.chart import merged as merged_values
 from tests.unit.helm.test_render import by_kind, environment, pods
 from tests.worker import Worker
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, RowsWorld, without_column_names
+from .rows_world import MARIADB_IS_SLOW, MYSQL_IS_SLOW, SERVICES, RowsWorld, without_column_names
 from .test_rowmapper import differences, run
 
 TABLES = """
@@ -118,6 +118,7 @@ def take(world, code=0, **environment):
         return process.error_output
 
 
+@MARIADB_IS_SLOW
 @pytest.mark.parametrize("metadata", [pytest.param("FULL", marks=pytest.mark.slow), "least"])
 def test_row_topics_equal_tables_that_are_written_to(world, metadata):
     with without_column_names(world.server) if metadata == "least" else nullcontext():
@@ -139,6 +140,7 @@ def test_row_topics_equal_tables_that_are_written_to(world, metadata):
     assert set(ops) <= {"r", "c", "u", "d"}
 
 
+@MARIADB_IS_SLOW
 def test_a_snapshot_that_is_ended_resumes(world):
     run(world, TABLES, ROWS)
     with world.services(*SERVICES):
@@ -204,6 +206,7 @@ CREATE TABLE done (id INT PRIMARY KEY);
 """
 
 
+@MARIADB_IS_SLOW
 def test_a_table_without_a_key(world):
     run(
         world,
@@ -277,6 +280,7 @@ def test_one_table_later(world):
         assert len(world.rows("two")) == 1
 
 
+@MARIADB_IS_SLOW
 def test_what_was_not_read_yet_and_what_cannot_be_read(world):
     """Without a name all tables are read that were not; a name that stands for none is refused."""
     database = world.database
@@ -318,6 +322,7 @@ def test_what_was_not_read_yet_and_what_cannot_be_read(world):
         assert set(differences(world)) == {"kept"}
 
 
+@MARIADB_IS_SLOW
 def test_a_snapshot_beside_all_stages_in_one_process(world):
     run(world, TABLES, ROWS)
     with world.service("run"):
@@ -400,6 +405,7 @@ def accept_other_keys(world, registry, *tables):
         urlopen(Request(f"{registry.url}/config/{subject}", body, _JSON, method="PUT"), timeout=30).close()
 
 
+@MARIADB_IS_SLOW
 def test_a_key_that_is_altered_before_its_rows_are_merged(world, registry):
     """By its new key a row has changed whose bytes are the old key of another, which is not left out."""
     accept_other_keys(world, registry, "t")
@@ -419,6 +425,7 @@ def test_a_key_that_is_altered_before_its_rows_are_merged(world, registry):
     assert last == {number: number for number in range(100)} | {7: -1}
 
 
+@MYSQL_IS_SLOW
 def test_a_key_that_is_altered_while_its_table_is_read(world, registry):
     """The table is read again by its new key; others go on."""
     accept_other_keys(world, registry, "t", "u")
@@ -581,6 +588,7 @@ class Pods:
             assert process.returncode == 0, self._world.log("snapshot")
 
 
+@MARIADB_IS_SLOW
 def test_the_first_snapshot_alone(world):
     """As the Job of the chart takes it: a Job of other settings finds it taken."""
     run(world, "CREATE TABLE one (id INT PRIMARY KEY); INSERT INTO one VALUES (1)")

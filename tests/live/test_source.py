@@ -213,6 +213,7 @@ def test_a_unix_socket_ipv6_and_the_next_server(
     assert_nothing_twice(world.raw())
 
 
+@pytest.mark.slow
 def test_a_link_that_swallows_everything(
     kafka: Kafka, mysql: MySQL, source_name: str, free_port: int
 ) -> None:

@@ -336,6 +336,7 @@ def settings_cell(make_world: MakeWorld, kind: str, fault: str, when: str) -> st
     return outcome
 
 
+@pytest.mark.slow
 def test_a_policy_that_breaks_a_promise(make_world: MakeWorld) -> None:
     assert_as_expected(partial(settings_cell, make_world), [("raw", "policy")])
 
@@ -467,6 +468,7 @@ def test_a_state_is_lost_with_all_records(world: FaultWorld) -> None:
     assert dict(world.messages(world.topics.raw)[0].headers()) == {HEADER_MARKER: GAP}
 
 
+@pytest.mark.slow
 def test_dead_letters_of_a_paused_table_are_deleted(world: FaultWorld) -> None:
     with carried(world, paused=True) as process:
         world.harm("deadletter", "emptied")

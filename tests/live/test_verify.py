@@ -21,7 +21,7 @@ from millrace.runtime.settings import TopicsSettings
 from tests.service_process import ServiceProcess, wait_for
 from tests.shared import run_python
 
-from .rows_world import MARIADB_IS_SLOW, SERVICES, without_column_names
+from .rows_world import MARIADB_IS_SLOW, MYSQL_IS_SLOW, SERVICES, without_column_names
 from .test_rowmapper import INSERTS, TABLES, run
 
 
@@ -54,6 +54,7 @@ def write(world, stop):
         connection.close()
 
 
+@MARIADB_IS_SLOW
 def test_the_grants_that_it_needs(world):
     """Each that is missing is named, and with these alone it works."""
     user, mysql = f"verify{secrets.token_hex(3)}", isinstance(world.server, MySQL)
@@ -445,6 +446,7 @@ INSERT INTO done VALUES (1);
 REMOVED = "ALTER TABLE parts TRUNCATE PARTITION; ALTER TABLE parts DROP PARTITION"
 
 
+@MYSQL_IS_SLOW
 @pytest.mark.parametrize("metadata", [pytest.param("FULL", marks=pytest.mark.slow), "least"])
 def test_rows_that_ddl_has_moved_changed_or_removed(world, metadata):
     with ExitStack() as stack:

@@ -92,6 +92,7 @@ def test_rows_arrive_and_are_read(world):
     assert "events" in world.command("status", world.source).stdout
 
 
+@pytest.mark.slow
 def test_a_spark_job_reads_events(spark, kafka, registry, mysql, source_name, tmp_path):
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
         world.environment["MILLRACE_REGISTRY_URL"] = ""
@@ -122,6 +123,7 @@ def test_a_snapshot(world):
         assert "equal" in world.command("verify", "rows", "--idle").stdout
 
 
+@pytest.mark.slow
 def test_a_topic_that_takes_no_large_schema(kafka, registry, mysql, source_name, tmp_path):
     """One that others made, with Kafka's own limit: the table whose schema is larger waits, none else."""
     with RowsWorld(kafka, registry, mysql, source_name, tmp_path).with_database() as world:
