@@ -263,28 +263,30 @@ def metrics() -> dict[str, Metric]:
 
 
 def values_table() -> str:
-    """Write the values of the chart: the setting that one passes on, or what values.yaml says of it."""
-    passed_on: dict[str, tuple[str, str]] = {}
+    """List the values of the chart: those of one meaning together, settings with their section."""
     chart = runpy.run_path(str(PROJECT / "docs" / "chart.py"))
+    described = {}
     for name, (section, key, field) in chart["settings"]().items():
-        path = chart["value_path"](name, section, key).replace("sources.*.snapshot.", "snapshot.")
-        link = f"[`{name}`](../../docs/configuration.md)"
-        if path and name not in chart["OWN"]:
-            text = f"{field.description[0].upper()}{field.description[1:]}."
-            passed_on[path.replace("sources.*.", "sourceDefaults.")] = text, f"{link}."
-            if section in {"replicate", "columns", "rows", "topics"} and chart["separator"](
-                name, section, key
-            ):
-                passed_on[f"sourceDefaults.{path.removeprefix('sources.*.')}"] = "", f"{link}, as a list."
-    rows = []
+        if name not in chart["OWN"]:
+            path = chart["value_path"](name, section, key)
+            path = path.replace("sources.*.snapshot.", "snapshot.").replace("sources.*.", "sourceDefaults.")
+            is_list = bool(section and chart["separator"](name, section, key))
+            described[path] = None if is_list else f"{field.description[0].upper()}{field.description[1:]}."
+    settings_of: dict[str, list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
     for path, default, meaning in values():
-        text, setting = passed_on.get(path, ("", ""))
-        if setting and meaning.startswith(text):
-            meaning_here = setting + (meaning.removeprefix(text) if text else "")
+        section, _, key = path.rpartition(".")
+        if section and path in described and described[path] in {None, meaning}:
+            settings_of.setdefault(section, []).append(f"`{key}={default}`")
         else:
-            meaning_here = meaning
-        rows.append((f"`{path}`", f"`{default}`" if default else "", meaning_here))
-    return table(("value", "default", "meaning"), rows)
+            rows.setdefault((default, meaning), []).append(path)
+    lines = []
+    for (default, meaning), paths in rows.items():
+        own = [name for path in paths for name in settings_of.get(path, [])]
+        also = f" Settings: {', '.join(own)}." if own else ""
+        names = ", ".join(f"`{path}`" for path in paths)
+        lines.append((names, f"`{default}`" if default else "", meaning + also))
+    return table(("value", "default", "meaning"), lines)
 
 
 def values() -> list[tuple[str, str, str]]:
