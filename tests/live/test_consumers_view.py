@@ -1,4 +1,4 @@
-"""The transactionally consistent view of docs/consumers.md, while sessions transfer between tables."""
+"""The transactionally consistent views of docs/examples, while sessions transfer between tables."""
 
 import json
 import random
@@ -161,11 +161,9 @@ def state_of(rows: dict[str, dict[bytes, dict[str, int]]]) -> State:
     }
 
 
-def recipes(section: str) -> list[str]:
-    """The programs in Python of a section."""
-    text = (PROJECT / "docs" / "consumers.md").read_text(encoding="utf-8")
-    text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def recipe(name: str) -> str:
+    """The text of a program."""
+    return (PROJECT / "docs" / "examples" / name).read_text(encoding="utf-8")
 
 
 def run_recipe(text: str, placeholders: dict[str, Any], names: dict[str, Any]) -> None:
@@ -173,7 +171,7 @@ def run_recipe(text: str, placeholders: dict[str, Any], names: dict[str, Any]) -
     for placeholder, value in placeholders.items():
         assert text.count(placeholder) == 1, placeholder
         text = text.replace(placeholder, value if isinstance(value, str) else repr(value))
-    exec(compile(text, "docs/consumers.md", "exec"), names)
+    exec(compile(text, "docs/examples", "exec"), names)
 
 
 def show_states(
@@ -192,8 +190,6 @@ def show_states(
         look(len(states))
         return bank.is_writing or bank.last not in states
 
-    view, loop, _ = recipes("A transactionally consistent view")
-    (deserializer,) = recipes("confluent_kafka")
     topics = (world.topics.transactions, *(world.topics.table(world.database, table) for table in TABLES))
     placeholders = {
         "http://registry:8081": registry.url,
@@ -206,8 +202,8 @@ def show_states(
             "shown(transaction, view.rows)"
         ),
     }
-    names = {"is_wanted": is_wanted, "shown": shown}
-    run_recipe(view + deserializer.partition("row = ")[0] + loop, placeholders, names)
+    names = {"__name__": "__main__", "is_wanted": is_wanted, "shown": shown}
+    run_recipe(recipe("view.py"), placeholders, names)
     names["consumer"].close()  # type: ignore[attr-defined]
     names["client"].__exit__()  # type: ignore[attr-defined]
     bank.wait()
@@ -242,7 +238,6 @@ def test_every_state_is_one_of_the_database(bank: Bank, registry: Registry) -> N
 
 def test_sparks_states_are_those_of_the_database(bank: Bank, registry: Registry, spark: SparkSession) -> None:
     world, found = bank.world, dict[str, State]()
-    _, _, text = recipes("A transactionally consistent view")
     topics = {f"{world.database}.{table}": world.topics.table(world.database, table) for table in TABLES}
     placeholders = {
         "kafka:9092": world.settings.bootstrap_servers,
@@ -261,7 +256,7 @@ def test_sparks_states_are_those_of_the_database(bank: Bank, registry: Registry,
         for table in TABLES:
             world.wait_for_row(table)
         while bank.is_writing or bank.last not in found:
-            run_recipe(text, placeholders, names)
+            run_recipe(recipe("view_in_spark.py"), placeholders, names)
             found[names["last"]] = {
                 table.rpartition(".")[2]: {row["id"]: row["v"] for row in frame.collect()}
                 for table, frame in names["tables"].items()
@@ -274,7 +269,7 @@ def test_sparks_states_are_those_of_the_database(bank: Bank, registry: Registry,
 def test_kafka_streams_states_are_those_of_the_database(bank: Bank, registry: Registry, admin: Any) -> None:
     """Each record that the recipe writes is a transaction; applied one by one they give the states."""
     world, commits = bank.world, f"{bank.world.source}-commits"
-    program = (PROJECT / "docs" / "examples" / "View.java").read_text(encoding="utf-8")
+    program = recipe("View.java")
     topics = [world.topics.transactions, *(world.topics.table(world.database, table) for table in TABLES)]
     for placeholder, value in {
         '"shop.accounts", "shop.savings"': ", ".join(f'"{world.database}.{table}"' for table in TABLES),

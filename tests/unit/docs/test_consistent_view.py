@@ -1,24 +1,15 @@
-"""The view of docs/consumers.md shows the states of a database, however its topics are read."""
+"""The view of docs/examples shows the states of a database, however its topics are read."""
 
 import random
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.shared import PROJECT
+from tests.shared import load_script
 
 TABLES = ("shop.a", "shop.b", "shop.c")
-
-
-def view_class() -> Any:
-    text = (PROJECT / "docs" / "consumers.md").read_text(encoding="utf-8")
-    (recipe,) = re.findall(r"```python\n((?:(?!```).)*class View.*?)```", text, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(recipe, "docs/consumers.md", "exec"), names)
-    return names["View"]
 
 
 @dataclass
@@ -103,7 +94,7 @@ def test_every_state_is_one_of_the_database(seed: int) -> None:
         for (topic, _), records in database.partitions.items()
         if topic in {*selected, "transactions"}
     ]
-    view, shown = view_class()(selected), {}
+    view, shown = load_script("docs/examples/view.py").View(selected), {}
     while any(partitions):
         partition = rng.choice([one for one in partitions if one])
         for record in [partition.pop(0) for _ in range(min(len(partition), rng.randrange(1, 9)))]:
