@@ -12,6 +12,7 @@ import json
 import re
 import runpy
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum, IntFlag
@@ -139,8 +140,8 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def settings_tables() -> str:
-    """Write a table of the settings that services share, and one for each service, every setting once."""
+def settings_text() -> str:
+    """List the settings that services share, and those of each service, every setting once."""
     sections = {
         "All services": [
             (PREFIX + name.upper(), field)
@@ -166,24 +167,24 @@ def settings_tables() -> str:
             notes[title] = f"\n\nIt takes {listed} too."
         owners = {name: service for name, _ in found} | owners
     return "\n\n".join(
-        f"## {title}\n\n"
-        + table(("variable", "default", "meaning"), map(_setting_row, section))
-        + notes.get(title, "")
+        f"## {title}\n\n" + "\n".join(map(_setting_line, section)) + notes.get(title, "")
         for title, section in sections.items()
         if section
     )
 
 
-def _setting_row(setting: Setting) -> tuple[str, ...]:
+def _setting_line(setting: Setting) -> str:
+    """Write a setting with its default, if it has one."""
     name, field = setting
     default = "" if field.is_required() else field.get_default(call_default_factory=True)
     if isinstance(default, SecretStr):
         default = default.get_secret_value()
     if isinstance(default, bool):
         default = str(default).lower()
-    shown = "**required**" if field.is_required() else "" if default in (None, "") else f"`{default}`"
+    shown = " (**required**)" if field.is_required() else "" if default in (None, "") else f" (`{default}`)"
     secret = SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
-    return f"`{name}`", shown, f"{field.description}{' (secret)' if secret else ''}"
+    line = f"- `{name}`{shown}: {field.description}{' (secret)' if secret else ''}"
+    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def setting_names_text() -> str:
@@ -378,7 +379,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "types": _of_script("types", "columns"),
     "changes": _of_script("changes", "columns"),
     "events": _of_script("events"),
-    "settings": settings_tables,
+    "settings": settings_text,
     "setting names": setting_names_text,
     "topics": topics_table,
     "metrics": metrics_table,
