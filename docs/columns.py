@@ -1,7 +1,6 @@
 """Tables of ``docs/columns.md`` and ``docs/types.md`` from the column types: see ``generate.py``."""  # noqa: INP001 - a script
 
 from collections.abc import Iterator
-from itertools import groupby
 
 from millrace.avro.compatibility import promotes
 from millrace.binlog.columns import COLUMNS, VARIANTS, AvroOptions, ColumnCodec, codec_of
@@ -13,22 +12,28 @@ __all__ = ["avro_types_shown", "changes_text", "columns_text", "spark_type", "ty
 
 
 def columns_text() -> str:
-    """Write the list of types and a section for each class."""
-    parts = [f"Character sets and collation ids were read from {_enumeration(collation_servers())}.\n"]
-    parts.append("| code | type | section |\n| ---: | --- | --- |")
-    for column_type in sorted(COLUMNS):
-        section = COLUMNS[column_type].__name__
-        parts.append(f"| {int(column_type)} | {column_type.name} | [{section}](#{section.lower()}) |")
-    parts.append("")
-    classes = sorted(COLUMNS.items(), key=lambda item: (item[1].__module__, item[1].__name__, item[0]))
-    for codec, group in groupby(classes, key=lambda item: item[1]):
-        names = ", ".join(f"{column_type.name} {int(column_type)}" for column_type, _ in group)
-        parts += _section(codec, names)
-    parts.append("## Types that travel as others\n")
-    parts.append("Of these only the catalog tells; without one they are bytes.\n")
-    for (column_type, name), codec in sorted(VARIANTS.items()):
-        parts += _section(codec, f"{name} as {column_type.name} {int(column_type)}", level=3)
-    return "\n".join(parts).rstrip()
+    """List the classes with their types, and the types that travel as others."""
+    classes: dict[type[ColumnCodec], list[str]] = {}
+    for column_type, codec in sorted(COLUMNS.items()):
+        classes.setdefault(codec, []).append(f"{column_type.name} {int(column_type)}")
+    variants = {codec: [f"{name} as {column_type.name}"] for (column_type, name), codec in VARIANTS.items()}
+    return "\n".join(
+        (
+            f"Character sets and collation ids were read from {_enumeration(collation_servers())}.\n",
+            "| types | class: value | metadata |\n| --- | --- | --- |",
+            *(
+                f"| {_cells(codec, types)} | {codec.metadata_layout.description} |"
+                for codec, types in classes.items()
+            ),
+            "\nThese are bytes without the catalog, which alone names them:\n",
+            "| type | class: value |\n| --- | --- |",
+            *(f"| {_cells(codec, types)} |" for codec, types in variants.items()),
+        )
+    )
+
+
+def _cells(codec: type[ColumnCodec], types: list[str]) -> str:
+    return f"{', '.join(types)} | `{codec.__name__}`: {_plain(codec.__doc__ or '')}"
 
 
 def _enumeration(servers: list[str]) -> str:
@@ -200,14 +205,6 @@ def spark_type(avro: AvroType) -> str:
     if logical == "decimal":
         return f"decimal({avro['precision']},{avro['scale']})"
     return _SPARK_LOGICAL.get(logical) or _SPARK.get(avro["type"], avro["type"])
-
-
-def _section(codec: type[ColumnCodec], kind: str, *, level: int = 2) -> Iterator[str]:
-    yield f"{'#' * level} {codec.__name__}\n"
-    yield f"*{kind}*\n"
-    for paragraph in (codec.__doc__ or "").split("\n\n"):
-        yield _plain(paragraph) + "\n"
-    yield f"Metadata: {codec.metadata_layout.description}.\n"
 
 
 def _plain(paragraph: str) -> str:
