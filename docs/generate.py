@@ -226,11 +226,11 @@ def topics_table() -> str:
 
 
 def metrics_table() -> str:
-    """Write the metrics of the services."""
-    return table(
-        ("metric", "type", "meaning"),
-        ((f"`{name}`", family.type, family.documentation) for name, family in metrics().items()),
-    )
+    """Write the metrics of the services, those of one meaning together."""
+    rows: dict[str, list[str]] = {}
+    for name, family in metrics().items():
+        rows.setdefault(family.documentation, []).append(f"`{name}`")
+    return table(("metric", "meaning"), ((", ".join(names), meaning) for meaning, names in rows.items()))
 
 
 def metrics() -> dict[str, Metric]:
