@@ -29,11 +29,12 @@ def topic_of(path: Path) -> EventsTopic | None:
     return topic
 
 
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_real_file(
-    corpus: list[CorpusFile], sample_logs: list[Path], capsys: pytest.CaptureFixture[str]
+    corpus: list[CorpusFile], sample_logs: list[Path], capsys: pytest.CaptureFixture[str], every: int
 ) -> None:
     transactions = files = 0
-    for number, path in enumerate([*(file.path for file in corpus), *sample_logs]):
+    for number, path in enumerate([*(file.path for file in corpus), *sample_logs][::every]):
         topic = None if path.stat().st_size > _LARGE else topic_of(path)
         if topic is None or not topic.records:
             continue
@@ -50,4 +51,6 @@ def test_every_real_file(
         files += 1
     with capsys.disabled():
         print(f"\n{files} files mapped in both ways, {transactions} of their transactions by the kernel")
-    assert transactions > 300  # those of tables that IF NOT EXISTS may have found wait: they are not mapped
+    # Those of tables that IF NOT EXISTS may have found wait: they are not mapped.
+    assert transactions > 10
+    assert transactions > 300 or every > 1
