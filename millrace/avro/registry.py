@@ -416,7 +416,7 @@ class SchemaRegistry(SchemaStore):
             check_schema(schema)
         except ValueError as error:
             raise RegistryError(
-                f"the schema registry at {self._place} gives as schema {schema_id} what cannot be read by: "
+                f"the schema registry at {self._place} returned a schema {schema_id} that cannot be used: "
                 f"{_short(str(error))}"
             ) from None
         return schema
@@ -467,7 +467,7 @@ class SchemaRegistry(SchemaStore):
                 answer = self._client.request(method, path, content)
             except (UnicodeError, InvalidURL) as error:
                 raise RegistryError(
-                    f"there can be no schema registry at {self._place} ({error}): check MILLRACE_REGISTRY_URL"
+                    f"{self._place} cannot be a schema registry ({error}): check MILLRACE_REGISTRY_URL"
                 ) from None
             except (OSError, HTTPException) as error:
                 failure, may_pass = self._silence(error), self._met or isinstance(error, TimeoutError)

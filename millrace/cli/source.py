@@ -121,13 +121,13 @@ def _state_of_none(settings: ReaderSettings) -> ReaderState:
     held = held_range(settings.kafka, raw) if topic_ids(connect(settings.kafka), [raw]) else range(0)
     if held.start == 0:
         raise UserError(
-            f"the reader of {source} has no state, so that MILLRACE_START tells where it starts",
+            f"the reader of {source} has no state, so it starts at MILLRACE_START",
             ExitCode.SETTINGS,
         )
     if last_record(settings.kafka, raw) is not None:
         raise UserError(
             f"the reader of {source} has no state, but {raw} holds records: 'millrace state rebuild reader "
-            f"--source {source}' makes the state of them",
+            f"--source {source}' makes the state from them",
             ExitCode.DATA,
         )
     return ReaderState(held.stop, "", 0)

@@ -129,7 +129,7 @@ def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
         names = [log.name for log in server.binary_logs()]
         if file not in names:
             raise UserError(
-                f"{address} no longer has {file}, at which the topic begins; it has {names[0]} to "
+                f"{address} no longer has {file}, where the topic begins; it has {names[0]} to "
                 f"{names[-1]}: compare with a folder that has a copy of it",
                 ExitCode.SOURCE,
             )

@@ -165,11 +165,11 @@ def _refuse_lost_state(settings: ServiceSettings, guard: ContinuityGuard, state_
         if service == "reader":
             raise TopicChangedError(
                 f"{state_topic} has no state of the reader, and {what}. 'millrace source reset "
-                f"{settings.source} --to …' says where it goes on, in a new epoch"
+                f"{settings.source} --to …' sets where it continues, in a new epoch"
             )
     raise TopicChangedError(
         f"{state_topic} has no state of the {service}, but {what}. 'millrace state rebuild {service} "
-        f"--source {settings.source}' makes the state of what the topics hold"
+        f"--source {settings.source}' makes the state from the topics"
     )
 
 

@@ -303,7 +303,7 @@ class SchemaTopic(SchemaStore):
             schema: dict[str, Any] = json.loads(text)
             check_schema(schema)
         except (ValueError, RecursionError) as error:
-            raise RegistryError(f"{self._topics.avro} has a schema that cannot be read by: {error}") from None
+            raise RegistryError(f"{self._topics.avro} has a schema that cannot be used: {error}") from None
         self._schemas[number] = schema
         return schema
 

@@ -385,9 +385,9 @@ class _Reader:
         rows = self._connection.rows(sql, values, doing=_DOING, total_s=_TOTAL_S, silence_s=_SILENCE_S)
         for number, row in enumerate(rows):
             if len(row) != width:
-                raise ProtocolError(f"{self._where}: a row has {len(row)} values where {width} are due")
+                raise ProtocolError(f"{self._where}: a row has {len(row)} values, expected {width}")
             if number == _MOST_ROWS:
-                raise ProtocolError(f"{self._where}: it lists more than {_MOST_ROWS} of what tables have")
+                raise ProtocolError(f"{self._where}: its answer has more than {_MOST_ROWS} rows")
             yield [
                 value if isinstance(value, str) else value.decode("utf-8", "replace") if value else ""
                 for value in row

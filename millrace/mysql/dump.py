@@ -221,7 +221,7 @@ class Dump:
         silent_s = time.monotonic() - self._heard
         if silent_s > self._patience_s:
             raise LinkLostError(
-                f"{self._connection.address}: nothing came for {silent_s:.0f} s, not even a heartbeat"
+                f"{self._connection.address}: nothing arrived for {silent_s:.0f} s, not even a heartbeat"
             )
 
 

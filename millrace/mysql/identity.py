@@ -60,7 +60,7 @@ def read_head(
                 beat()
                 if time.monotonic() > until:
                     raise LinkLostError(
-                        f"{address}: the head of {log_file} did not come within {_HEAD_S:g} s"
+                        f"{address}: timed out after {_HEAD_S:g} s waiting for the head of {log_file}"
                     )
                 for data, first, last, _ in dump.read(_STEP_S):
                     in_file = not data[FLAGS_OFFSET] & HeaderFlag.ARTIFICIAL_F

@@ -165,7 +165,7 @@ class Client(_Connection):  # type: ignore[misc]  # as said above
 
     def _execute_command(self, command: int, sql: str | bytes) -> None:
         if self._result is not None and self._result.has_next:
-            raise ProtocolError(f"{self.address}: it announces a further result, of a statement that has one")
+            raise ProtocolError(f"{self.address}: it announces a second result for a statement that has one")
         if self.total_s:
             self.wire.begin(self.total_s, self.silence_s)
         super()._execute_command(command, sql)

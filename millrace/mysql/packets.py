@@ -214,7 +214,7 @@ class EventSplitter:
         """Return the length of the packet at the start of the buffer; its number must be the next."""
         (head,) = _LENGTH.unpack_from(self._buffer, self._start)
         if head >> 24 != self._sequence:
-            raise ProtocolError(f"packet number {head >> 24} came where number {self._sequence} was due")
+            raise ProtocolError(f"packet number {head >> 24} arrived, expected number {self._sequence}")
         return int(head & _MAX_PAYLOAD)
 
     def _open_packet(self, size: int, *, more: bool) -> None:

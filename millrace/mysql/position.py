@@ -110,7 +110,7 @@ class PositionTracker:
         if type_code not in (_HEARTBEAT, _HEARTBEAT_V2):
             self._made_up += 1
             if self._made_up > _MOST_MADE_UP:
-                raise ProtocolError(f"the server sent {_MOST_MADE_UP} events in a row that stand in no file")
+                raise ProtocolError(f"the server sent {_MOST_MADE_UP} events in a row that are in no file")
 
     def _rotate(self, data: bytes) -> None:
         """Go to the file and position that a ROTATE names."""

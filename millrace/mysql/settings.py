@@ -55,7 +55,9 @@ def _place(part: str, port: int) -> tuple[str, int, str | None]:
     if part.count(":") > 1 and not part.startswith("["):
         return part, port, None
     if "://" in part or "@" in part:  # and perhaps a password
-        raise ValueError("a server is no URL, and has no user in front: MILLRACE_MYSQL_USER and _PASSWORD")
+        raise ValueError(
+            "a server is HOST:PORT, not a URL; set MILLRACE_MYSQL_USER and _PASSWORD for the user"
+        )
     match = _SERVER.fullmatch(part)
     if match is None:
         raise ValueError(

@@ -63,7 +63,7 @@ def _source(value: str) -> str:
 
 def _replicas(value: int) -> int:
     if not value:
-        raise ValueError("a topic has a replica at least")
+        raise ValueError("a topic has at least one replica")
     return value
 
 
@@ -81,7 +81,7 @@ def _url(value: str) -> str:
 def _brokers(value: str) -> str:
     for part in parts_of(value):
         if "://" in part:
-            raise ValueError("a broker has no http:// or other scheme in front")
+            raise ValueError("a broker is HOST:PORT, without http:// or another scheme")
         broker = _BROKER.fullmatch(part)
         if broker is None or not 0 < int(broker["port"] or 1) <= _LAST_PORT:
             raise ValueError("one of them is not HOST:PORT")
@@ -127,7 +127,7 @@ def refuse_repeated(names: list[str]) -> None:
     """Raise ValueError where two rules of a list have the same left side."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name!r} has two rules, of which but one would have an effect")
+            raise ValueError(f"{name!r} has two rules, and only one would have an effect")
 
 
 class SettingsGroup(BaseModel):
@@ -299,7 +299,7 @@ def _table_partitions(value: str) -> str:
         if "." not in name.strip(".") or not (count.strip().isascii() and count.strip().isdigit()):
             raise ValueError(f"{part!r} is not DATABASE.TABLE=PARTITIONS")
         if not int(count):
-            raise ValueError(f"{part!r}: a topic has a partition at least")
+            raise ValueError(f"{part!r}: a topic has at least one partition")
     refuse_repeated([part.partition("=")[0].strip() for part in parts_of(value)])
     return value
 

@@ -151,7 +151,7 @@ class TableRows:
             if not selected.definition.transactional:
                 raise TableGoneError(
                     f"{'.'.join(self._name)} has no key, and its engine {selected.definition.engine} no "
-                    "snapshots: which rows the stream has as well cannot be known"
+                    "consistent snapshots: which of its rows are in the stream too cannot be known"
                 )
             check(within, place)
             where = f" WHERE ({self._where})" if self._where else ""

@@ -129,7 +129,7 @@ class Watermarks:
         if self.method is Method.SHARED_LOCK:
             raise RefusedError(
                 f"{self._connection.address}: a table without a key cannot be read in a consistent snapshot "
-                "with an exact place: this takes GTIDs, MySQL 8 or MariaDB"
+                "with an exact position: this needs GTIDs, MySQL 8 or MariaDB"
             )
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
@@ -220,7 +220,7 @@ class Watermarks:
             name, position = found["binary_log_file"], int(found["binary_log_position"])
         except (ValueError, KeyError, TypeError):
             raise ProtocolError(
-                f"{self._connection.address}: performance_schema.log_status has no place of the log"
+                f"{self._connection.address}: performance_schema.log_status has no position of the log"
             ) from None
         return LogPosition(log_file_name(str(name), row.where), position)
 

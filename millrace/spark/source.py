@@ -151,7 +151,9 @@ class MillraceDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what reads the raw topic as a stream."""
         if self.parsed.path is not None:
-            raise SettingsError(['files are no stream: read the topic, with option("source", …)'])
+            raise SettingsError(
+                ['files cannot be read as a stream: read the topic, with option("source", …)']
+            )
         return LogStreamReader(self, schema)
 
     def input(self) -> _Input:

@@ -72,8 +72,9 @@ def wait_until_mapped(
                 told = True
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"the {name} of {topics.origin if name == 'reader' else topics.source} has not come to "
-                    f"{file}:{position} within {timeout_s:g} s: is it running, and is this its server?",
+                    f"timed out after {timeout_s:g} s waiting for the {name} of "
+                    f"{topics.origin if name == 'reader' else topics.source} to reach {file}:{position}: "
+                    "is it running, and is this its server?",
                     ExitCode.DATA,
                 )
             time.sleep(_POLL_S)

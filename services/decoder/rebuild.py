@@ -82,9 +82,9 @@ def rebuild(
     reached = last_record(kafka, topics.raw)
     if state is None or reached is None or RawKey.parse(reached.key or b"").order < target.raw.order:
         raise TopicChangedError(
-            f"{topics.raw} does not hold {target.raw.encode().decode()}, of which the last record of "
-            f"{topics.events} or {topics.deadletter} was made. Let the reader carry the log up to there, and "
-            "rebuild the decoder's state then"
+            f"{topics.raw} does not hold {target.raw.encode().decode()}, from which the last record of "
+            f"{topics.events} or {topics.deadletter} was made. Let the reader read the log up to there, then "
+            "rebuild the decoder's state"
         )
     if not missing or not lost:
         return Rebuilt(state)

@@ -484,7 +484,7 @@ class LiveSource:
                     connection,
                     state,
                     other.reason,
-                    "of which servers transactions were read is not known before the log that was read "
+                    "the servers whose transactions were read are not known before the log that was read "
                     "begins its next file (FLUSH BINARY LOGS)",
                 )
             return True

@@ -47,11 +47,11 @@ def rebuild(
     try:
         state = _Rebuild(settings, topic).state_before(newest_offset(settings.kafka, topic))
     except ValueError as error:
-        raise UserError(f"a record of {topic} is none of the reader's: {error}", ExitCode.DATA) from error
+        raise UserError(f"a record of {topic} is not one of the reader's: {error}", ExitCode.DATA) from error
     if state is None:
         raise UserError(
-            f"{topic} holds no records, so that nothing says where the reader stood. 'millrace source reset' "
-            "sets a place; a reader that never ran needs none",
+            f"{topic} holds no records, so the reader's position is unknown. 'millrace source reset' "
+            "sets one; a reader that never ran needs none",
             ExitCode.DATA,
         )
     remarks = []

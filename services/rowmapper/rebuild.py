@@ -194,8 +194,8 @@ class _Rebuild:
         if not rows or not self._events.start or not oldest_offset(kafka, topics.schemas):
             return
         raise UserError(
-            f"{rows[0]} lacks rows, and what its table was is not known: {topics.events} and "
-            f"{topics.schemas} have both lost what they began with. Nothing was written; 'millrace "
+            f"{rows[0]} lacks rows, and the definition of its table is not known: {topics.events} and "
+            f"{topics.schemas} have both lost their first records. Nothing was written; 'millrace "
             "reprocess' writes events and rows again from the raw topic",
             ExitCode.DATA,
         )

@@ -143,7 +143,7 @@ def test_a_further_result(refused: Refused) -> None:
         peer.row("version", "8.0.15")
         peer.send(b"\xfe\0\0\x0a\0")
 
-    refused(MysqlServer(query=query), "it announces a further result, of a statement that has one")
+    refused(MysqlServer(query=query), "it announces a second result for a statement that has one")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def rotate_to(position: int) -> bytes:
             "a packet of the dump starts with 0x07, which means neither event, error nor end",
         ),
         (dump(b"\xff"), "a packet of the dump starts with 0xff"),
-        (dump(b"\0" + event(30, b"x" * 50), sequence=99), "packet number 99 came where number 2 was due"),
+        (dump(b"\0" + event(30, b"x" * 50), sequence=99), "packet number 99 arrived, expected number 2"),
         (dump(b"\0" + event(4, b"\4\0\0\0\0\0\0\0", flags=0x20)), "a ROTATE event of 31 bytes names no file"),
         (dump(rotate_to((1 << 64) - 1)), f"the server names the position {(1 << 64) - 1}, which no file has"),
         (

@@ -128,7 +128,7 @@ def endless_rotations(self: MysqlServer, peer: Peer, wait: bool) -> None:
     [
         (
             MysqlServer(dump=endless_rotations),
-            "events in a row that stand in no file",
+            "events in a row that are in no file",
         ),
         (
             MysqlServer(catalogue_tables=endless_tables),

@@ -331,7 +331,7 @@ def test_a_server_and_what_is_asked_of_it(place: World, mysql: MySQL, tmp_path: 
     place.write(place.topics.raw, (b"1:0:gone.000001:4", b"event", None))
     said = place.command("verify", "raw", url, "--epoch", "0", code=3).output
     assert said == (
-        f"error: {shown} no longer has gone.000001, at which the topic begins; it has {first} to {last}: "
+        f"error: {shown} no longer has gone.000001, where the topic begins; it has {first} to {last}: "
         "compare with a folder that has a copy of it\n"
     )
     assert mysql.password not in said

@@ -289,7 +289,7 @@ def test_what_cannot_be_compared_is_said(world):
     run(world, "INSERT INTO plain (id) VALUES (1)")
     said = verify(world, "rows", "--idle", "--wait", "1", code=7)
     assert said.splitlines()[0].startswith("waiting for the reader to come to ")
-    assert "has not come to" in said
+    assert "timed out after" in said
     assert "is it running, and is this its server?" in said
     assert "has no log file" in verify(world, "raw", str(world.folder), code=3)
     assert "is neither a folder with log files nor mysql://" in verify(world, "raw", "/nothing", code=2)

@@ -770,7 +770,7 @@ def test_rows_are_written_again_by_what_statements_made_that_are_lost(lost: bool
     broker.lose_tail(rows, 3)
     broker.lose_tail(TOPICS.state, len(broker.records(TOPICS.state)))
     if lost:
-        with pytest.raises(AssertionError, match="lacks rows, and what its table was is not known"):
+        with pytest.raises(AssertionError, match="lacks rows, and the definition of its table is not known"):
             world.rebuild("rowmapper")
         assert len(world.written(rows)) == 6
         return

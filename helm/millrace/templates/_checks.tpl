@@ -292,7 +292,7 @@ Takes a list: where the source is in the values, the source (merged), the root, 
 {{- fail (printf "%s.%s has %q, which lacks a = with what stands on its right" $path (join "." $list) .) -}}
 {{- end -}}
 {{- if has $name $names -}}
-{{- fail (printf "%s.%s has two rules for %q, of which but one would have an effect" $path (join "." $list) $name) -}}
+{{- fail (printf "%s.%s has two rules for %q, and only one would have an effect" $path (join "." $list) $name) -}}
 {{- end -}}
 {{- $names = append $names $name -}}
 {{- end -}}

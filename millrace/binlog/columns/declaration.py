@@ -292,7 +292,7 @@ class ColumnCodec(ABC):
 
         The server may convert a literal. Declarations take those that it keeps as they are.
         """
-        raise ValueError(f"a default of {self.sql_type()} is not told: {text}")
+        raise ValueError(f"the value of this default of {self.sql_type()} is uncertain: {text}")
 
     def from_selected(self, value: bytes) -> Any:
         """Make the natural value of what the server gives for :attr:`selection`; raise ValueError."""

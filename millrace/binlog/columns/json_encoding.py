@@ -52,7 +52,7 @@ def encode_json(text: str) -> bytes:
         document = json.loads(text, parse_float=_Number, parse_constant=_Number)
         kind, data = _value(document)
     except (ValueError, RecursionError, struct.error, OverflowError) as error:
-        raise InvalidValueError(f"what the server gives for a JSON document is none: {error}") from error
+        raise InvalidValueError(f"the server returned an invalid JSON document: {error}") from error
     return bytes((kind,)) + data
 
 

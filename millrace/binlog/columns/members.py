@@ -72,7 +72,7 @@ class _MemberCodec(ColumnCodec):
         assert isinstance(column.metadata, PackMetadata)
         self.size = column.metadata.size
         if self.size not in _CODES:
-            raise InvalidValueError(f"{self.name.upper()} values of {self.size} bytes do not exist")
+            raise InvalidValueError(f"{self.name.upper()} values cannot have {self.size} bytes")
         self.struct_code = _CODES[self.size]
         self.members = column.members
         self.kind = ColumnKind.OTHER if column.members is None else ColumnKind.TEXT

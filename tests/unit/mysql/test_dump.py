@@ -115,7 +115,7 @@ def test_silence_is_a_dead_link(sockets: Sockets) -> None:
     dump = dump_of(ours, 0.05)
     server.sendall(packet(1, b"\0" + event(30)))
     assert len(dump.read(1)) == 1
-    with pytest.raises(LinkLostError, match=r"^db:3306: nothing came for \d+ s, not even a heartbeat$"):
+    with pytest.raises(LinkLostError, match=r"^db:3306: nothing arrived for \d+ s, not even a heartbeat$"):
         [dump.read(0.05) for _ in range(100)]
 
 

@@ -179,8 +179,8 @@ def test_no_switch(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("servers", "words"),
     [
-        ("http://kafka:9092", "a broker has no http:// or other scheme in front"),
-        ("a:1,PLAINTEXT://b:2", "a broker has no http:// or other scheme in front"),
+        ("http://kafka:9092", "a broker is HOST:PORT, without http:// or another scheme"),
+        ("a:1,PLAINTEXT://b:2", "a broker is HOST:PORT, without http:// or another scheme"),
         ("user:secret@kafka:9092", "one of them is not HOST:PORT"),
         ("kafka:port", "one of them is not HOST:PORT"),
         ("kafka:70000", "one of them is not HOST:PORT"),
