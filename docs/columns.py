@@ -42,7 +42,7 @@ def _enumeration(servers: list[str]) -> str:
 
 
 _TYPES: tuple[tuple[str, str, str], ...] = (
-    ("TINYINT, and BOOLEAN", "tinyint", "int16"),
+    ("TINYINT (BOOLEAN)", "tinyint", "int16"),
     ("TINYINT UNSIGNED", "tinyint unsigned", "int16"),
     ("SMALLINT", "smallint", "int16"),
     ("SMALLINT UNSIGNED", "smallint unsigned", "int32"),
@@ -125,6 +125,7 @@ def types_text() -> str:
         "| SQL | Avro | Spark | `connect.name` | Debezium | by option |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
+    rows: dict[tuple[str, ...], list[str]] = {}
     for sql, codec, debezium in _codecs():
         avro = codec.avro_type(AvroOptions())
         own = avro.get("connect.name", "") if isinstance(avro, dict) else ""
@@ -133,8 +134,9 @@ def types_text() -> str:
             other = codec.avro_type(AvroOptions(**{option: value}))  # type: ignore[arg-type]  # one of its values
             if other != avro:
                 changed.append(f"`{option}={value}`: {_shown(other, name=True)}")
-        cells = sql, _shown(avro), spark_type(avro), own, debezium, "; ".join(changed)
-        lines.append("| " + " | ".join(cells) + " |")
+        cells = _shown(avro), spark_type(avro), own, debezium, "; ".join(changed)
+        rows.setdefault(cells, []).append(sql)
+    lines += [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in rows.items()]
     return "\n".join(lines)
 
 
