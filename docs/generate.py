@@ -208,20 +208,19 @@ def setting_names_text() -> str:
 def topics_table() -> str:
     """Write how topics of each kind are created."""
     names = {"table": "{source}.{db}.{table}", **OF_ALL_SOURCES}
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for kind, spec in TOPIC_SPECS.items():
+        others = sorted(spec.accepted_cleanup_policies - {spec.cleanup_policy})
+        cells = (
+            spec.cleanup_policy,
+            ", ".join(f"`{other}`" for other in others),
+            str(spec.max_message_bytes),
+            "chunks" if spec.chunked else "",
+        )
+        rows.setdefault(cells, []).append(f"`{names.get(kind, f'{{source}}.{kind}')}`")
     return table(
-        ("topic", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
-        (
-            (
-                f"`{names.get(kind, f'{{source}}.{kind}')}`",
-                spec.cleanup_policy,
-                ", ".join(
-                    f"`{other}`" for other in sorted(spec.accepted_cleanup_policies - {spec.cleanup_policy})
-                ),
-                str(spec.max_message_bytes),
-                "chunks" if spec.chunked else "",
-            )
-            for kind, spec in TOPIC_SPECS.items()
-        ),
+        ("topics", "cleanup.policy", "accepted too", "max.message.bytes", "too large"),
+        ((", ".join(topics), *cells) for cells, topics in rows.items()),
     )
 
 
