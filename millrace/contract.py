@@ -260,7 +260,7 @@ def is_of_rows(topic: str) -> bool:
 
 
 def first_version(topic: str) -> str:
-    """Name the topic of a table of which a topic is a version: it has the rows before it."""
+    """Return the name of a topic without its version: the table's first topic."""
     return _VERSION.sub("", topic)
 
 

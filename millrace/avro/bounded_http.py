@@ -126,7 +126,7 @@ def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
 
 
 class _TimedSocket:
-    """A connected socket as ``http.client`` uses one, with a moment at which all is over."""
+    """A connected socket as ``http.client`` uses one, with a deadline."""
 
     def __init__(self, connected: Any, deadline: float) -> None:
         self._socket: socket.socket = connected._socket if isinstance(connected, _TimedSocket) else connected

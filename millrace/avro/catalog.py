@@ -1,4 +1,4 @@
-"""Records of ``{source}.catalog``: table definitions, each with the position at which it was read.
+"""Records of ``{source}.catalog``: table definitions, each with the position where it was read.
 
 In Avro single-object encoding by the schema ``Catalog``, which says what each field means; a record's key is
 ``database.table`` as text.
@@ -13,7 +13,7 @@ from millrace.binlog.table import DEFINITION_TOO_LARGE, LARGEST_DEFINITION, Tabl
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A definition, and the place in the log at which it held; ``read_ms`` is in milliseconds.
+    """A definition, valid as of a position in the log; ``read_ms`` is in milliseconds.
 
     One of a table with an empty name is that of its database: the default character set. ``altered_log_file``
     and ``altered_position`` are the place up to which the definition may have been another: that of an

@@ -85,7 +85,7 @@ def chosen(union: Sequence[Schema], branch: int) -> Schema:
 
 
 def _as_written(schema: Any) -> Any:
-    """Return a schema as records are written by it: unions of which a branch was chosen are whole."""
+    """Return a schema as records are written by it, with all branches of each union."""
     if isinstance(schema, list):
         return [_as_written(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -99,7 +99,7 @@ def _as_written(schema: Any) -> Any:
 
 
 def _chosen_fields(schema: Any) -> Iterator[Any]:
-    """Yield the fields of a record of whose union a branch was chosen."""
+    """Yield the fields of a record that have one chosen branch of a union."""
     for field in schema["fields"]:
         if isinstance(field["type"], dict) and _UNION in field["type"]:
             yield field

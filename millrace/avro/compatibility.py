@@ -64,7 +64,7 @@ DIGITS: Final = "millrace.digits"
 
 
 def misread(earlier: Sequence[Any], schema: dict[str, Any]) -> list[str]:
-    """Name the columns of which a reader by ``schema`` gets other values than there are, with their types.
+    """Return the columns, with their types, that a reader by ``schema`` would read as other values.
 
     ``earlier`` are the envelopes of all records of a topic, the last one at the end. What is read wrongly by
     the last one already is not named again.

@@ -101,7 +101,7 @@ def _field(field: dict[str, Any], known: dict[str, dict[str, Any]], namespace: s
 
 
 def _of_union(branches: list[Any], known: dict[str, dict[str, Any]], namespace: str) -> dict[str, Any]:
-    """Translate a union: of null and a type, or, in a key, of types, of which a struct has one field each."""
+    """Translate a union: of null and a type, or, in a key, of types, which become a struct's fields."""
     types = [branch for branch in branches if branch != "null"]
     if len(types) == 1:
         return {**_connect_schema(types[0], known, namespace), "optional": len(branches) > 1}

@@ -324,7 +324,7 @@ class RowEncoder:
         key_schema: dict[str, Any] | None = None,
     ) -> None:
         self.ruled = ruled or {}
-        """Columns with a rule, of which no other value than the rule's is written."""
+        """Columns with a rule; only the rule's value is written."""
         self.tombstones = tombstones
         self.key_headers = key_headers
         self.marks = tombstones or key_headers
@@ -482,7 +482,7 @@ class RowEncoder:
 
 
 _ASKING: Final = {NativeKind.JSON}
-"""Kinds of which the kernel has the reference convert some values."""
+"""Kinds with values that the kernel leaves to the reference."""
 
 
 def _plan(codec: ColumnCodec, native: Native | None) -> tuple[int, int, int, int, int, tuple[bytes, ...]]:
@@ -671,7 +671,7 @@ class RowsEventWriter:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """Ordinals of columns of which values were left out."""
+        """Ordinals of columns with values that were left out."""
         return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
 
     def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:

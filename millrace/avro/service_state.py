@@ -176,7 +176,7 @@ class DecoderState:
 
     @property
     def place_to_read(self) -> int:
-        """Offset at which reading begins."""
+        """Offset where reading begins."""
         return self.input_offset if self.first_chunk_offset is None else self.first_chunk_offset
 
     @property

@@ -35,7 +35,7 @@ _UTF8: Final = frozenset(("utf8", "utf8mb3", "utf8mb4"))
 _TRAILING: Final = frozenset(
     ("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis")
 )
-"""Character sets whose codes are of several bytes, of which some may be those of signs."""
+"""Character sets of several bytes per character, some of which may equal ASCII signs."""
 
 _FIRST_WORD: Final = re.compile(r"\s*(\?|\w+)")
 _DOLLAR_QUOTE: Final = re.compile(rb"(?<![\w$\x80-\xff])\$[\w\x80-\xff]*\$")

@@ -249,13 +249,13 @@ def event_fields(event: Event) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _table_map_fields(event: Event) -> dict[str, Any]:
-    """Return the fields of a table map, of which each statement has the same again."""
+    """Return the fields of a table map, cached: each statement repeats them."""
     return event_fields(event)
 
 
 @lru_cache(maxsize=64)
 def _session(variables: StatusVariables) -> dict[str, Any]:
-    """Return status variables, of which a session has the same with each statement."""
+    """Return status variables, cached: each statement of a session repeats them."""
     return _parts(variables)
 
 

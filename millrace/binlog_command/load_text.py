@@ -27,7 +27,7 @@ from millrace.binlog_command.text_page import TextPage, Writers
 
 
 def _load_data(event: LoadDataEvent, infile: bytes, string: Callable[[bytes], bytes]) -> bytes:
-    """Write the statement of which the event is a packed form."""
+    """Write the statement that the event has in packed form."""
     parts = [b"LOAD DATA ", infile, b" "]
     if event.opt_flags & LoadFlag.REPLACE_FLAG:
         parts.append(b"REPLACE ")

@@ -96,7 +96,7 @@ class RawDownload:
         return Path(self._prefix + file)
 
     def _place(self) -> tuple[str, int]:
-        """Find out with which file, and where in it, to continue."""
+        """Return the file and the position to continue at."""
         sizes = {log.name: log.size for log in self._log.binary_logs()}
         names = list(sizes)
         first = self._address.log_file or names[0]

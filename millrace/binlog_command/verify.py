@@ -49,7 +49,7 @@ _OF_THE_LOG = (UnknownEvent, RotateEvent, FormatDescriptionEvent, StartEventV3)
 _TOGETHER = 1000
 """How many rows are compared at once."""
 _NO_FORMAT = (
-    "the log has no format description, with which each log since MySQL 5.0 begins: events cannot be read"
+    "the log has no format description, which every log since MySQL 5.0 begins with: events cannot be read"
 )
 
 
@@ -344,7 +344,7 @@ _KEPT: Final = (
     NativeKind.MEMBERS,
     NativeKind.JSON,
 )
-"""Kinds of which any bytes, decoded and encoded again, are the same."""
+"""Kinds whose bytes are always the same after they are decoded and encoded again."""
 _VALUES: Final = {
     **dict.fromkeys(_KEPT, Value(TextKind.NOTHING)),
     NativeKind.DECIMAL: Value(TextKind.DECIMAL),

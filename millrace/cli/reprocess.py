@@ -104,7 +104,7 @@ def _written(topics: Topics, partitions: dict[str, int]) -> dict[str, int]:
 def _begin_again(
     settings: ServiceSettings, admin: AdminClient, topics: Topics, written: dict[str, int]
 ) -> None:
-    """Delete what both services have written, and write the states with which they begin again."""
+    """Delete what both services have written, and write states that let them begin again."""
     kafka, role = settings.kafka, "reprocess"
     with (
         TransactionalProducer(kafka, settings.source, "decoder", role=role) as decoder,

@@ -222,7 +222,7 @@ def _between(
     if state.log_file not in sizes:
         forwards = file_order(Path(state.log_file)) < file_order(Path(file))
         what = "left out" if forwards else "left out, or read a second time"
-        return f"{what}: what lies between {here}, of which {address} no longer has the file, and {new}"
+        return f"{what}: what lies between {here}, whose file {address} no longer has, and {new}"
     begins = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
     count = begins[file] + position - begins[state.log_file] - state.position
     if count > 0:

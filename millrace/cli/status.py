@@ -63,7 +63,7 @@ def status(*, names: tuple[str, ...], json_output: bool, watch: bool, interval: 
 
 
 def _check_known(settings: StatusSettings, found: Sequence[SourceStatus]) -> None:
-    """Raise UserError for sources of which no service has run."""
+    """Raise UserError for sources without a service that has run."""
     unknown = [one.source for one in found if not one.services]
     if unknown:
         raise UserError(

@@ -246,7 +246,7 @@ def _only_waiting(
     history: History,
     chosen: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    """Yield the tables of which rows wait and that were not compared, such as those without a topic."""
+    """Yield the tables that have waiting rows and were not compared, such as those without a topic."""
     left = history.waiting().keys() - set(_pairs(chosen))
     for database, names in listed.items():
         for table in names.tables:

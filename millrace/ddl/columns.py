@@ -41,7 +41,7 @@ _UNITS: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 _UTF8: Final = ("utf8mb3", "utf8mb4")
 _LENGTHY: Final = frozenset(("char", "varchar", "binary", "varbinary"))
 _WITH_PREFIX: Final = frozenset((*_BINARY_OF, *_BINARY_OF.values(), *GEOMETRY_TYPES))
-"""Types of which a key may have a prefix; a column that becomes another is in its keys whole."""
+"""Types whose prefix may be in a key. A column that gets another type is in its keys entirely."""
 _WITH_CHARSET: Final = frozenset(("char", "varchar", "enum", "set", *(name for _, name in _TEXTS)))
 
 

@@ -224,7 +224,7 @@ class ConvertPartition:
 class MovePartitions:
     """Work on partitions or tablespaces that moves rows out of the table, or in, such as DROP PARTITION.
 
-    ``exchanged`` is the table with which rows are exchanged.
+    ``exchanged`` is the other table of an exchange of rows.
     """
 
     what: str
@@ -254,7 +254,7 @@ Operation = (
 class AlterTable:
     """ALTER TABLE, and CREATE and DROP INDEX; ``rename`` is the table's new name.
 
-    ``alters_more`` says that it alters something of which a definition has nothing, such as a comment.
+    ``alters_more`` says that it alters something that is not in a definition, such as a comment.
     """
 
     table: Name

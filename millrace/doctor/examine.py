@@ -202,7 +202,7 @@ def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:
 
 
 def _kafka(sides: Sides) -> tuple[list[Finding], ReaderState | None, frozenset[str]]:
-    """Check Kafka; give the reader's state and the topics' names too, with which the server is compared."""
+    """Check Kafka; return the findings, the reader's state, and the topics for the server's checks."""
     topics: frozenset[str] = frozenset()
     if sides.kafka is None or sides.topics is None or sides.names is None:
         return [], None, topics

@@ -136,7 +136,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
     ]
     if unused:
         yield warning(
-            f"{listed(unused)}: more than one partition, of which only the first is used",
+            f"{listed(unused)}: more than one partition, and only the first is used",
             "nothing; Kafka cannot remove partitions, and no record is in the others",
             unused,
         )

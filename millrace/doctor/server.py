@@ -69,9 +69,9 @@ class Server:
     one_of_several: bool = False
     """Whether the reader may read another server of the topology just as well."""
     source: str = ""
-    """The source's name, with which its topics' names begin."""
+    """The source's name, the prefix of its topics."""
     topic_named: Callable[[str], tuple[str, str] | None] = lambda _name: None
-    """Database and table after which the topic of a table is named, where it is not named after these."""
+    """Returns the database and table in a topic's name, if a rule renames the table."""
     rules: RowMapperSettings | None = None
     """The settings that say what row topics have; None where they are not there."""
     topics: frozenset[str] = frozenset()

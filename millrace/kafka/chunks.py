@@ -25,7 +25,7 @@ Reread = Callable[[int, int], Generator[bytes, None, None]]
 
 
 class ChunkError(ValueError):
-    """Pieces of an event that do not belong together, or of which one is missing."""
+    """Chunks of an event do not belong together, or one is missing."""
 
 
 def chunk_header(index: int, count: int) -> tuple[str, bytes]:

@@ -121,7 +121,7 @@ def begin(
     *,
     stored: StoredState | None,
 ) -> Started[S]:
-    """Compare the state of a service, of which ``producer`` has fenced any other process, with the topics.
+    """Compare the state of a service with the topics, after ``producer`` has fenced other processes.
 
     Those missing are created. Raises as :func:`take_over` does.
     """

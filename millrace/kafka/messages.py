@@ -58,7 +58,7 @@ class RecordWriter(Protocol):
     """Passes records to a producer."""
 
     def write(self, topic: str, partition: int, records: list[OutputRecord], index: int) -> int:
-        """Add records from ``index`` on; give that of the first for which there is no room now.
+        """Add records from ``index`` on; return the index of the first that finds no room.
 
         A timestamp of 0, which librdkafka would take for "now", is written as 1. Raises KafkaException.
         """

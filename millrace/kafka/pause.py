@@ -78,7 +78,7 @@ def resume_source(settings: ServiceSettings) -> None:
 
 
 def pause_of(settings: ServiceSettings, admin: AdminClient) -> StoredState | None:
-    """Return the record that says that a source is paused, since when and by whom; None where it is not."""
+    """Return the record of a source's pause, with its time and author; None if the source is not paused."""
     topic = Topics(settings.source).state
     if topic not in topic_ids(admin, [topic]):
         return None

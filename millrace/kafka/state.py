@@ -98,7 +98,7 @@ class StoredState:
 
 
 def state_key(service: str) -> bytes:
-    """Return the key under which a service keeps its state."""
+    """Return the key of a service's state."""
     return service.encode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Table definitions from a server's information_schema, with the position in the log at which they hold.
+"""Table definitions from a server's information_schema, valid as of a position in the log.
 
 A server may have many thousand tables, or say so. Rows are read as they come, and what is kept of a table is
 its definition, packed: 10,000 tables of 100 columns take some 40 MiB. What would take more than
@@ -107,7 +107,7 @@ _TableName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CatalogReading:
-    """All definitions that our user may see, and a place in the log at which they hold.
+    """All definitions that our user may see, valid as of a position in the log.
 
     ``whole`` is False where tables are missing that were being altered. With ``lower_case_names`` names of
     databases and tables do not differ by case. ``lists_all`` says that what is not among them did not exist,

@@ -182,7 +182,7 @@ class MysqlConnection:
         binary: bool = False,
         take: TakePackets | None = None,
     ) -> Iterator[tuple[Value, ...]]:
-        """Run a statement and give its rows as they come, none of which is kept.
+        """Run a statement and yield its rows as they arrive; none is kept.
 
         Nothing else may be run meanwhile. Each row may have ``largest`` bytes; all of them must have come
         within ``total_s``, where that is given, and none later than ``silence_s`` after the one before.

@@ -50,7 +50,7 @@ _MOST_MADE_UP: Final = 100_000
 
 
 class PositionTracker:
-    """Says for each event of a dump at which offset of which file it starts.
+    """Follows the file and the start offset of each event of a dump.
 
     ``log_file`` and ``position`` are where the next event is expected. ``skips`` tells that this is a dump by
     GTID, in which transactions may be left out; ``zero_allowed`` that ``next_position`` may be 0 (MariaDB).
@@ -149,7 +149,7 @@ class PositionTracker:
 
 
 def _ahead(position: int, end: int) -> int | None:
-    """Say how far ahead of a position the place is of which ``end`` has the last 32 bits; None: it is behind.
+    """Return the bytes from a position to that with the last 32 bits ``end``; None if that is behind.
 
     So it is where that would be half of the 32 bits or more, unless the file does not go back that far.
     """

@@ -16,7 +16,7 @@ ALL: Final = frozenset({"ALL", "ALL PRIVILEGES"})
 class Privileges:
     """Names of privileges, in upper case: those ``everywhere``, and those ``anywhere``, which are more.
 
-    ``revoked`` says that there are databases for which those ``everywhere`` do not hold.
+    ``revoked`` says that those ``everywhere`` were revoked for some databases.
     """
 
     everywhere: frozenset[str]

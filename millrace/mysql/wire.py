@@ -1,4 +1,4 @@
-"""The socket to a database server, on which nothing waits without end and nothing is read without bound.
+"""The socket to a database server, with a time limit for each wait and a size limit for each packet.
 
 A server may accept a connection and say nothing, stop in the middle of a handshake, send a byte a second or
 gigabytes of what nobody asked for. So every wait has a limit of silence and a limit in all

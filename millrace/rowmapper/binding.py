@@ -303,7 +303,7 @@ class Binder:
         # the cluster, the topic.
         self._owners = {topic.topic: (topic.database, topic.table) for topic in self._known.values()}
         self._metric_names = {metric_name(topic): topic for topic in self._known}
-        # New versions of topics, of which nothing may be noted yet.
+        # New versions of topics that may have no note yet.
         self._opened: set[str] = set()
         # Of topics whose tables were bound.
         self._keys: dict[str, _Key] = {}
@@ -692,7 +692,7 @@ class Binder:
     def _key_in_use(
         self, topic: str, written: WrittenKey, before: _Key | None, registered: int | BinlogError
     ) -> _Key | BinlogError:
-        """Take note of the key of a topic, of which the newest schema was registered."""
+        """Note the key of a topic after its newest schema was registered."""
         if isinstance(registered, BinlogError):
             return registered
         schema_id = registered if before is None else before.id
@@ -811,7 +811,7 @@ class Binder:
         return known.partitions
 
     def truncation(self, database: str, table: str, place: EventMetadata) -> tuple[str, bytes] | None:
-        """Return topic and record of a TRUNCATE; None for a table of which there are no rows.
+        """Return topic and record of a TRUNCATE; None for a table without rows.
 
         It is written with the schema of the last row, which may be that of another version.
         """

@@ -45,7 +45,7 @@ _BEGINNING: Final = SourcePosition(-1, "", 0)
 
 
 class Found(NamedTuple):
-    """What is known of a table; ``later`` where it was read only after the event for which it was asked."""
+    """A table's definition; ``later`` if it was read only after the event in question."""
 
     definition: State
     later: bool
@@ -86,7 +86,7 @@ class Catalog:
         """Where the whole catalogue was read, in the order of the log: the last one that was reached, and
         those after it."""
         self._coming: Counter[tuple[SourcePosition, int]] = Counter()
-        """How many entries have come of a whole reading, of which more will."""
+        """Number of entries that have arrived of a complete reading that is not finished."""
 
     @property
     def lower_case_names(self) -> bool:

@@ -45,7 +45,7 @@ class LargeEvent:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Whole rows of an event, ``count`` of them, of which ``first_row`` is the first.
+    """``count`` complete rows of an event, from row ``first_row`` on.
 
     ``references`` has the values that were left out, and are empty in ``rows``: their first byte among the
     rows of the event, and past the last. Rows are numbered from the first of the batch.

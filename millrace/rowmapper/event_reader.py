@@ -34,7 +34,7 @@ _IN_PIECES: Final = (
     AppendBlockEvent,
     TransactionPayloadEvent,
 )
-"""Events of which the beginning is enough, or whose rows can be read in pieces; partial JSON cannot."""
+"""Events whose beginning is enough, or whose rows can be read in parts; partial JSON cannot."""
 
 _HELD_BATCH: Final = 1000
 """Held events that are given together."""

@@ -71,7 +71,7 @@ class RowStore(Protocol):
     """Rows that were committed."""
 
     def names(self) -> Collection[Name]:
-        """Return the tables of which there are rows."""
+        """Return the tables that have rows here."""
 
     def get(self, name: Name, key: bytes) -> bytes | None:
         """Return a row; None where none is known."""
@@ -163,7 +163,7 @@ class RowLayout:
         return all(piece is not ABSENT or ordinal in self.generated for ordinal, piece in enumerate(image))
 
     def diffs(self, data: bytes, position: int) -> tuple[list[int], int]:
-        """Return the JSON columns of which a partial image has diffs alone, and where it starts."""
+        """Return the JSON columns that a partial image has as diffs only, and its start."""
         options = data[position : position + 1]
         position += 1
         if options == b"\0":
@@ -272,7 +272,7 @@ class KnownRows:
     def __init__(self, store: RowStore, selects: Callable[[str, str], bool]) -> None:
         self.stop: tuple[int, int, int] | None = None
         self.completed = 0
-        """Rows of which columns were filled in, since this process has started."""
+        """Number of rows with columns that were filled in since this process started."""
         self._store = store
         self._selects = selects
         self._chosen: dict[Name, bool] = {}
@@ -507,7 +507,7 @@ class KnownRows:
 
 
 class ReplayedRows(KnownRows):
-    """Rows of a snapshot, by key as :meth:`RowLayout.stored` has them, on which changes are made once more.
+    """Rows of a snapshot, by key as :meth:`RowLayout.stored` has them; changes are applied to them again.
 
     The changes are all since a place before the rows were read. So a row may show some of them already. One
     that leaves the key as it is sets columns that this or a later change has set in the row as well, and what

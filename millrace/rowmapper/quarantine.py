@@ -33,7 +33,7 @@ class Quarantine:
             )
 
     def find(self, database: str, table: str, transaction: int, offset: int) -> QuarantinedTable | None:
-        """Return the entry of a table of which the rows at ``offset``, in ``transaction``, wait."""
+        """Return the entry of a table whose rows at ``offset``, in ``transaction``, wait."""
         entry = self._tables.get((database, table)) if self._tables else None
         if entry is None or (transaction, offset) < (entry.transaction, entry.offset):
             return None

@@ -152,7 +152,7 @@ class Selection:
     # -- for those who compare tables with their topics -----------------------------------------------
 
     def topic_of(self, database: str, table: str) -> tuple[str, str]:
-        """Return database and table after which the topic of a table is named."""
+        """Return the database and table in a topic's name."""
         return self._named(f"{database}.{table}") or (self._tables.database(database), table)
 
     def is_whole(self, database: str, table: str) -> bool:
@@ -220,7 +220,7 @@ class Selection:
     def without_rules(
         self, table: ResolvedTable, former: Mapping[int, Sequence[Column]]
     ) -> dict[int, list[Column]]:
-        """Return the former columns of which no rule changed the values, nor changes those of now."""
+        """Return the former columns whose values no rule changed or changes now."""
 
         def has_rule(name: str | None) -> bool:
             return self._columns.find(table.database, table.table, str(name)) is not None

@@ -96,7 +96,7 @@ class RowsSettings(SettingsGroup):
     )
     complete: TablePatterns = Field(
         "",
-        description="tables in whose rows columns that minimal images lack are filled in, "
+        description="tables whose rows are completed where minimal images lack columns, "
         "DATABASE.TABLE,… with % and _",
     )
     store: Path | None = Field(None, description="local folder for the rows of these tables")

@@ -113,7 +113,7 @@ class RowMapperStage:
 
     @property
     def completed_rows(self) -> int:
-        """Number of rows of which columns were filled in."""
+        """Number of rows with columns that were filled in."""
         return 0 if self._publisher.known is None else self._publisher.known.completed
 
     def state(self) -> RowMapperState:
@@ -204,7 +204,7 @@ class RowMapperStage:
     ) -> Generator[None, None, int]:
         """Let the kernel publish whole transactions; give the index of the first record that is left.
 
-        It begins where a transaction may begin of which nothing is published.
+        It begins where the first transaction without published records may begin.
         """
         find_table = partial(self._find_table, self._assembler.server_version)
         while index < len(records):

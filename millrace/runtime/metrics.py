@@ -66,7 +66,7 @@ MISSING: Final = frozenset(
 
 def new_registry() -> CollectorRegistry:
     """Make a registry that knows this process's CPU, memory and garbage collections; services add theirs."""
-    # A second series for each counter, of which nobody asks.
+    # It would add a second series for each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # its stubs have no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)

@@ -372,7 +372,7 @@ class TopicsSettings(SettingsGroup):
         return self.table_partitions
 
     def named(self, name: str) -> tuple[str, str] | None:
-        """Return database and table after which the topic of ``database.table`` is named, if by a rule."""
+        """Return the database and table in the topic's name, if a rule renames ``database.table``."""
         database, _, table = name.partition(".")
         for of_database, of_table, other in _name_rules(self.names):
             parts, more = of_database.split(database), of_table.split(table)

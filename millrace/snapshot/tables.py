@@ -255,7 +255,7 @@ def key_of(definition: TableDefinition) -> str:
 
 
 def after_key(keys: Sequence[ColumnDefinition], after: Sequence[str]) -> list[str]:
-    """Return the conditions of rows after a key, of which ``after`` may name the first columns only."""
+    """Return the conditions of rows after a key; ``after`` may have only the first columns of the key."""
     if not after:
         return []
     if len(after) < len(keys):

@@ -312,7 +312,7 @@ class RawTopic:
         return self._values(self._topics.catalog), self._values(self._topics.schemas)
 
     def _values(self, topic: str) -> list[bytes]:
-        """Return the values of a topic, of which those that came since the last time are read."""
+        """Return the values of a topic; only the new ones are read."""
         start, values = self._read.get(topic, (0, []))
         for message in read_topic(self._kafka, topic, start=start):
             start = (message.offset() or 0) + 1

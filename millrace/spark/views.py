@@ -47,7 +47,7 @@ OF_TRANSACTION: Final = _schema(
     _position=pa.struct([("epoch", pa.int32()), ("file", _TEXT), ("pos", _LONG), ("sub_index", _LONG)]),
     _sequence=_TEXT,
 )
-"""What a transaction has as its changes have it, with the position and sequence at which it begins."""
+"""The columns that a transaction shares with its changes; position and sequence are of its beginning."""
 
 _OF_CHANGES: Final[Mapping[str, pa.DataType]] = {
     "_op": _TEXT,

@@ -33,7 +33,7 @@ _OWN_LINES: Final = {"quarantine", "pause", "pending_xa", "not_run"}
 
 
 class StatusSettings(EnvironmentSettings):
-    """The settings of the services, of which only Kafka's are needed."""
+    """The settings of the services; only Kafka's are needed."""
 
     source: str | None = Field(default=None, description="name of the replication stream")
     kafka: KafkaSettings
@@ -105,7 +105,7 @@ class SourceStatus:
     """What else is missing in the row topics, or waits."""
     problems: list[str] = field(default_factory=list)
     pause: StoredState | None = None
-    """The record that says that it is paused, since when and by whom."""
+    """The record of its pause, with time and author."""
 
 
 def sources(settings: StatusSettings) -> list[str]:

@@ -114,7 +114,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """From where on which table, and which columns, had the rows that a table has now."""
+    """The table and columns that had a table's present rows, from a position on."""
 
     start: Order
     table: _TableKey

@@ -118,7 +118,7 @@ Row = tuple[Any, ...]
 
 
 class _Millis(dt.datetime):
-    """A moment of which a record has no more than milliseconds."""
+    """A moment that a record has in milliseconds only."""
 
 
 _EPOCH_MILLIS: Final = _Millis(1970, 1, 1, tzinfo=dt.UTC)

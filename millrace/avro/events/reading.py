@@ -240,7 +240,7 @@ class EventRecord:
         return self._event
 
     def beginning(self) -> tuple[int, int] | None:
-        """Read the event of a record of which the end is missing; its :attr:`Event.rest_field` is cut.
+        """Read the event of a record whose end is missing; its :attr:`Event.rest_field` is cut.
 
         Return offset and size of that field in the record; None where the event has no such field.
         """

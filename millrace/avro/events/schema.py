@@ -1,4 +1,4 @@
-"""The schema of BinlogEvent, and its head, of which writing and reading follow as well."""
+"""The schema of BinlogEvent, and its head, which determines writing and reading as well."""
 
 import itertools
 from collections.abc import Callable

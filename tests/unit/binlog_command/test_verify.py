@@ -193,7 +193,7 @@ def test_a_log_without_its_format_description(tmp_path: Path) -> None:
     path = written(tmp_path, data)
     finding, last = findings(path)
     assert finding == (
-        f"{path}:4: the log has no format description, with which each log since MySQL 5.0 begins: "
+        f"{path}:4: the log has no format description, which every log since MySQL 5.0 begins with: "
         "events cannot be read (56 times)"
     )
     assert last == "1 finding: 1 events, 4611 bytes in 1 log"
