@@ -35,7 +35,7 @@ from millrace.binlog.columns.declaration import NativeKind, SelectedKind
 from millrace.binlog.declaration import declared_fields
 from millrace.binlog.events.rows import PlainRowsEvent
 from millrace.binlog_command.row_kernel import TextKind
-from millrace.binlog_command.tool_options import TOOL_OPTIONS, Tools
+from millrace.binlog_command.tool_options import TOOL_OPTIONS
 from millrace.cli.job import JOBS
 from millrace.contract import OF_ALL_SOURCES
 from millrace.kafka.metrics import CommitMetrics
@@ -183,8 +183,7 @@ def _setting_line(setting: Setting) -> str:
         default = str(default).lower()
     shown = " (**required**)" if field.is_required() else "" if default in (None, "") else f" (`{default}`)"
     secret = SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
-    line = f"- `{name}`{shown}: {field.description}{' (secret)' if secret else ''}"
-    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False)
+    return _item(f"`{name}`{shown}: {field.description}{' (secret)' if secret else ''}")
 
 
 def setting_names_text() -> str:
@@ -357,20 +356,24 @@ def _of_script(name: str, script: str = "") -> Callable[[], str]:
     return generate
 
 
-def tool_options_table() -> str:
+def tool_options_text() -> str:
     """List what becomes of each option of mysqlbinlog and mariadb-binlog."""
-    programs = {Tools.MYSQL: "mysqlbinlog", Tools.MARIADB: "mariadb-binlog", Tools.BOTH: "both"}
-    rows: dict[tuple[str, str], list[str]] = {}
+    fates: dict[str, list[str]] = {}
     for option in sorted(TOOL_OPTIONS, key=lambda option: (bool(option.refused), bool(option.ignored))):
         name = f"`--{option.name}`" + (f" `-{option.short}`" if option.short else "")
-        fate = f"`--{option.instead}`" if option.instead else "the same"
+        fate = f"As `--{option.instead}`" if option.instead else "The same"
         if option.ignored:
-            fate = f"no effect: {option.ignored}"
+            fate = f"No effect ({option.ignored})"
         elif option.refused:
-            fate = f"error: {option.refused}"
+            fate = f"Error ({option.refused})"
             name += "" if option.harmless is None else f" (but for `{option.harmless}`)"
-        rows.setdefault((programs[option.tools], fate), []).append(name)
-    return table(("of", "here", "options"), [(*key, ", ".join(names)) for key, names in rows.items()])
+        fates.setdefault(fate, []).append(name)
+    return "\n".join(_item(f"{fate}: {', '.join(names)}") for fate, names in fates.items())
+
+
+def _item(text: str) -> str:
+    """Write an item of a list in lines of 120 columns."""
+    return textwrap.fill(f"- {text}", 120, subsequent_indent="  ", break_on_hyphens=False)
 
 
 GENERATORS: Final[dict[str, Callable[[], str]]] = {
@@ -382,7 +385,7 @@ GENERATORS: Final[dict[str, Callable[[], str]]] = {
     "setting names": setting_names_text,
     "topics": topics_table,
     "metrics": metrics_table,
-    "tool options": tool_options_table,
+    "tool options": tool_options_text,
     "values": values_table,
     "Head": head_text,
     **{name: partial(enum_text, name) for name in KERNEL_ENUMS},
