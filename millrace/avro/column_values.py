@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from millrace.avro import binary
 from millrace.avro.binary import Writer, string
-from millrace.binlog.columns.declaration import AvroType, Native, NativeKind
+from millrace.binlog.columns.declaration import BINARY_AS, AvroType, Native, NativeKind
 from millrace.binlog.errors import UnsupportedError
 from millrace.selection.columns import ColumnAction, ColumnRule
 
@@ -75,8 +75,8 @@ class ColumnValues:
         kind = avro["type"] if isinstance(avro, dict) else avro
         if kind not in ("string", "bytes") or (isinstance(avro, dict) and "logicalType" in avro):
             raise UnsupportedError(
-                f"a column whose Avro type is {kind} cannot be truncated: text and bytes can; mask, hash or "
-                "drop it, or narrow MILLRACE_COLUMNS_TRUNCATE"
+                "MILLRACE_COLUMNS_TRUNCATE is for columns of text and bytes alone: mask, hash or drop this "
+                "one, or narrow the rule"
             )
         write = binary.writer(["null", kind])
 
@@ -86,7 +86,12 @@ class ColumnValues:
                 return write(_encoded(part))
             return write(part if isinstance(part, str) else part.decode("ascii", "replace"))
 
-        return cls(kind, lambda value: write(None if value is None else value[:length]), write_lost)
+        is_binary = isinstance(avro, dict) and BINARY_AS in avro
+        return cls(
+            avro if is_binary else kind,
+            lambda value: write(None if value is None else value[:length]),
+            write_lost,
+        )
 
 
 def _encoded(value: str | bytes) -> bytes:

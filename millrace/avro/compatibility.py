@@ -13,6 +13,8 @@ from typing import Any, Final, Self
 
 from millrace.avro.connect import own_name
 from millrace.avro.registry import full_name, same_schema
+from millrace.binlog.columns.declaration import BINARY_AS, quoted
+from millrace.binlog.columns.sql_types import SqlType
 
 _PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
@@ -45,41 +47,79 @@ def promotes(old: Any, new: Any) -> bool:
 
 
 def _meaning(avro: Any) -> tuple[Any, ...]:
-    """Return a type, or its full name, and its logical type, precision, scale and name in Connect."""
+    """Return a type, or its full name, and logical type, precision, scale, digits and name in Connect."""
     if not isinstance(avro, dict):
-        return avro, None, None, None, None
+        return avro, None, None, None, None, None
     if "name" in avro:
-        return full_name(avro), None, None, None, None
+        return full_name(avro), None, None, None, None, None
     kind = avro["type"]
     name = avro.get("connect.name")
     if name is not None and _SAYS_NO_MORE.get(name) == kind:
         name = None
-    return kind, *(avro.get(part) for part in ("logicalType", "precision", "scale")), name
+    return kind, *(avro.get(part) for part in ("logicalType", "precision", "scale", BINARY_AS)), name
 
 
-SIZE: Final = "millrace.size"
-"""Property of a key's field: bytes of a BINARY, bits of a BIT."""
-DIGITS: Final = "millrace.digits"
-"""Property of a key's field: digits of the fraction of a second."""
+SQL_TYPE: Final = "millrace.type"
+"""Property of a key's field: its column's type in SQL, of ENUM and SET without the members."""
+
+_INTEGERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
+_NUMBERS: Final = _INTEGERS - {"year"} | {"decimal"}
+_TEXTS: Final = {"varchar", "tinytext", "text", "mediumtext", "longtext"}
+_BYTES: Final = {"varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
+_LISTS: Final = {"enum", "set"}
+_WITHOUT_SPACES: Final = {"char", "enum", "set", "uuid", "inet4", "inet6"}
+"""Types whose values are text without spaces at the end."""
+
+_TAKES: Final[Mapping[str, set[str]]] = {
+    **dict.fromkeys(_NUMBERS, _NUMBERS | _INTEGERS),
+    **dict.fromkeys(_TEXTS, _TEXTS | _WITHOUT_SPACES),
+    **dict.fromkeys(_BYTES, _BYTES | {"binary"}),
+    **dict.fromkeys(_LISTS, _LISTS),
+    "char": _WITHOUT_SPACES,
+}
+"""From which types a type takes values as they are: YEAR makes 24 to 2024, and CHAR cuts spaces."""
+_SIZED: Final = {"binary", "bit", "float", "double"}
+"""Types that fill values up, or round them, to their size."""
 
 
-def misread(earlier: Sequence[Any], schema: dict[str, Any]) -> list[str]:
-    """Return the columns, with their types, that a reader by ``schema`` would read as other values.
+@dataclass(frozen=True, slots=True)
+class AlteredColumn:
+    """A column of two schemas: its names there, and the Avro types of its values, None where it has none."""
+
+    name: str
+    former: str
+    was: Any
+    now: Any
+
+    def in_words(self, was: str, now: str) -> str:
+        """Say how the column has changed, from and to types in SQL."""
+        if self.was is None or self.now is None:
+            change = f"{now} is new" if self.was is None else f"{was} is no longer"
+            return f"column {self.name} {change} in the key"
+        if was == now:
+            before, after = map(type_in_words, (self.was, self.now))
+            return f"column {self.name} {now} was {before} in Avro and is {after} now"
+        renamed = "" if self.name == self.former else f" ({self.former} before)"
+        return f"column {self.name}{renamed} changed from {was} to {now}"
+
+
+def misread(earlier: Sequence[Any], schema: dict[str, Any]) -> list[AlteredColumn]:
+    """Return the columns that a reader by ``schema`` would read as other values.
 
     ``earlier`` are the envelopes of all records of a topic, the last one at the end. What is read wrongly by
     the last one already is not named again.
     """
     if any(same_schema(each, schema) for each in earlier):
         return []  # it stays as old as it is
-    faults: dict[str, str] = {}
+    faults: dict[str, AlteredColumn] = {}
     for each in earlier:
         known = _misread(each, earlier[-1])
         faults |= {name: how for name, how in _misread(each, schema).items() if name not in known}
     return list(faults.values())
 
 
-def _misread(written: Any, read: Any) -> dict[str, str]:
-    """Return in words, by the name in ``written``, the columns that ``read`` reads as other values."""
+def _misread(written: Any, read: Any) -> dict[str, AlteredColumn]:
+    """Return, by the name in ``written``, the columns that ``read`` reads as other values."""
     fields = {field["name"]: field for field in column_fields(written)}
     faults = {}
     for field in column_fields(read):
@@ -87,10 +127,22 @@ def _misread(written: Any, read: Any) -> dict[str, str]:
         if name is not None:
             old, new = map(_type_of_value, (fields[name], field))
             if not promotes(old, new):
-                faults[name] = (
-                    f"column {own_name(fields[name])} was {type_in_words(old)}, is {type_in_words(new)}"
-                )
+                faults[name] = AlteredColumn(own_name(field), own_name(fields[name]), old, new)
     return faults
+
+
+def altered_columns(old: Any, new: Mapping[str, Any]) -> list[AlteredColumn]:
+    """Return the columns that have other types in ``new`` than in ``old``, or are in one of two keys alone.
+
+    Both are schemas of keys, or both of values.
+    """
+    before, after = (
+        {own_name(field): _type_of_value(field) for field in column_fields(each)} for each in (old, new)
+    )
+    is_key = "source" not in {field["name"] for field in new["fields"]}
+    names = (name for name in before | after if is_key or (name in before and name in after))
+    altered = (AlteredColumn(name, name, before.get(name), after.get(name)) for name in names)
+    return [each for each in altered if type_in_words(each.was) != type_in_words(each.now)]
 
 
 def column_fields(schema: Any) -> list[dict[str, Any]]:
@@ -108,7 +160,7 @@ def column_fields(schema: Any) -> list[dict[str, Any]]:
 
 def _type_of_value(field: Mapping[str, Any]) -> Any:
     kind = field["type"]
-    return kind[1] if isinstance(kind, list) and len(kind) == 2 else kind
+    return kind[1] if isinstance(kind, list) and len(kind) == 2 and kind[0] == "null" else kind
 
 
 def type_in_words(avro: Any) -> str:
@@ -119,7 +171,59 @@ def type_in_words(avro: Any) -> str:
         return str(avro)
     numbers = [str(avro[name]) for name in ("precision", "scale") if name in avro]
     kind = avro.get("logicalType") or avro.get("connect.name") or avro.get("name") or avro["type"]
+    kind = f"{kind} of {avro[BINARY_AS]} digits" if BINARY_AS in avro else kind
     return f"{kind}({','.join(numbers)})" if numbers else str(kind)
+
+
+_SQL: Final = {
+    "int": "INT",
+    "long": "BIGINT",
+    "boolean": "BIT(1)",
+    "string": "text",
+    "bytes": "binary text",
+    "date": "DATE",
+    "local-timestamp-micros": "DATETIME",
+    "timestamp-micros": "TIMESTAMP",
+    "io.debezium.time.Date": "DATE",
+    "io.debezium.time.Timestamp": "DATETIME",
+    "io.debezium.time.MicroTimestamp": "DATETIME",
+    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+    "io.debezium.time.MicroTime": "TIME",
+    "io.debezium.time.Year": "YEAR",
+    "io.debezium.data.Json": "JSON",
+    _ENUM: "ENUM",
+    _SET: "SET",
+}
+
+
+def likely_sql_type(avro: Any) -> str:
+    """Return what a type may be in SQL, where no definition says it."""
+    words = type_in_words(avro[0] if isinstance(avro, list) else avro)
+    return _SQL.get(words, words.upper())
+
+
+def in_sql(sql_type: str) -> str:
+    """Write a type of a catalogue as SQL does, without its character set and the width of an integer."""
+    name, parenthesis, rest = sql_type.partition(" character set ")[0].partition("(")
+    if name in _LISTS:
+        return name.upper() + parenthesis + rest
+    if name in _INTEGERS:
+        return (name + rest.partition(")")[2]).upper()
+    return (name + parenthesis + rest).upper()
+
+
+def key_in_words(key: Mapping[str, Any] | None) -> str:
+    """Name the columns of a key, and their types."""
+    if key is None:
+        return "none"
+    return f"({', '.join(f'{own_name(field)} {_key_type_in_words(field)}' for field in key['fields'])})"
+
+
+def _key_type_in_words(field: Mapping[str, Any]) -> str:
+    _, members = _list_of(field["type"])
+    if SQL_TYPE not in field:
+        return likely_sql_type(field["type"])
+    return in_sql(field[SQL_TYPE]) + (f"({','.join(map(quoted, members))})" if members else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +284,32 @@ def _is_written_alike(first: Any, now: Any) -> bool:
 
 
 def _keeps_values(last: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether the server has left values as they were: not filled up, nor rounded to fewer digits."""
-    size, digits = last.get(SIZE), last.get(DIGITS, 0)
-    return (
-        size in (None, now.get(SIZE, size))
-        and digits <= now.get(DIGITS, digits)
-        and _keeps_members(last["type"], now["type"])
+    """Return whether the server has left values as they were: not filled up, cut, rounded or read anew."""
+    return _keeps_members(last["type"], now["type"]) and (
+        SQL_TYPE not in last  # by an earlier version
+        or _converts_exactly(SqlType.parse(last[SQL_TYPE]), SqlType.parse(now[SQL_TYPE]), now["type"])
     )
+
+
+def _converts_exactly(last: SqlType, now: SqlType, avro: Any) -> bool:
+    """Return whether each value of a type, converted to another that is written as ``avro``, stays as it is.
+
+    Both are written as that; a value that does not fit the second is an error of a strict server.
+    """
+    if last.name not in _TAKES.get(now.name, {now.name}):
+        return False
+    if now.name in _SIZED:
+        return now.arguments in ((), last.arguments)
+    was, digits = _digits(last), _digits(now)
+    is_text = _meaning(avro[0] if isinstance(avro, list) else avro)[0] == "string"
+    return was == digits or (was < digits and not is_text)
+
+
+def _digits(sql_type: SqlType) -> int:
+    """Return how many digits a number or a time has behind the point."""
+    if sql_type.name in ("time", "datetime", "timestamp"):
+        return sql_type.argument(0)
+    return sql_type.arguments[1] if sql_type.name == "decimal" else 0
 
 
 def _keeps_members(last: Any, now: Any) -> bool:

@@ -28,11 +28,11 @@ from millrace.avro import binary
 from millrace.avro.binary import Writer, long, string
 from millrace.avro.column_attributes import with_attributes
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.compatibility import DIGITS, SIZE, column_fields, promotes, type_in_words
+from millrace.avro.compatibility import SQL_TYPE, in_sql, promotes
 from millrace.avro.connect import json_text, plain_schema
 from millrace.avro.registry import wire_prefix, without_prefix
 from millrace.avro.schemas import NAMESPACE, Schema, load_schema
-from millrace.binlog.columns.column import ABSENT, BitMetadata, Column, FractionMetadata
+from millrace.binlog.columns.column import ABSENT, Column
 from millrace.binlog.columns.declaration import (
     AvroOptions,
     ColumnCodec,
@@ -170,21 +170,17 @@ def _key_schema(
         return None
     types = _avro_types(table.key_columns, options, ruled)
     fields = [
-        _field(column.name, {"type": _key_type(avro), **_extent(column), **aliases.get(column.ordinal, {})})
+        _field(
+            column.name,
+            {
+                "type": _key_type(avro),
+                SQL_TYPE: codec_of(column).sql_type().partition("(" if column.members else "\0")[0],
+                **aliases.get(column.ordinal, {}),
+            },
+        )
         for column, avro in zip(table.key_columns, types, strict=True)
     ]
     return {"type": "record", "name": "Key", "fields": fields}
-
-
-def _extent(column: Column) -> dict[str, int]:
-    """Return what a field of a key says of its column's values beside their type."""
-    match column.metadata:
-        case BitMetadata(bits):
-            return {SIZE: bits}
-        case FractionMetadata(digits):
-            return {DIGITS: digits}
-    pad = getattr(codec_of(column), "pad", 0)
-    return {SIZE: pad} if pad else {}
 
 
 def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) -> dict[int, dict[str, Any]]:
@@ -244,7 +240,9 @@ def _with_text(avro: Schema) -> Schema:
     return [avro, "string"] if logical else avro
 
 
-def _key_writer(avro: Schema, rule: ColumnValues | None) -> Callable[[Any, str | bytes | None], bytes]:
+def _key_writer(
+    column: Column, avro: Schema, rule: ColumnValues | None
+) -> Callable[[Any, str | bytes | None], bytes]:
     """Bind the way from a value, or from what its type cannot hold, to the field of a key."""
     if rule is not None:  # without the branch of the column's union
         return lambda value, lost: (rule.write(value) if lost is None else rule.write_lost(lost))[1:]
@@ -258,7 +256,10 @@ def _key_writer(avro: Schema, rule: ColumnValues | None) -> Callable[[Any, str |
             return value_branch + write(value)
         if not may_be_text:
             kind = avro["type"] if isinstance(avro, dict) else avro
-            raise UnrepresentableError(f"{_shown(lost)} does not fit a key of Avro's type {kind}")
+            raise UnrepresentableError(
+                f"{_shown(lost)} in column {column.name} {in_sql(codec_of(column).sql_type())} "
+                f"cannot be in a key, which has Avro's {kind} for it"
+            )
         return text_branch + string(_shown(lost))
 
     return write_key
@@ -349,7 +350,7 @@ class RowEncoder:
         self.place = string(table.database) + string(table.table)
         self._key_prefix = None if key_id is None else wire_prefix(key_id)
         self._key = [
-            (column.ordinal, _key_writer(types[column.ordinal], self.ruled.get(column.ordinal)))
+            (column.ordinal, _key_writer(column, types[column.ordinal], self.ruled.get(column.ordinal)))
             for column in table.key_columns
         ]
         self._key_parts = [
@@ -543,30 +544,6 @@ def truncation(prefix: bytes, begin: bytes, table: tuple[str, str], place: Event
 def has_this_envelope(schema: Mapping[str, Any]) -> bool:
     """Return whether a table's schema has the fields, but for its columns, that :func:`truncation` writes."""
     return _names(schema) == _names(load_schema("Envelope"))
-
-
-def altered_columns(old: Any, new: Mapping[str, Any]) -> str:
-    """Say which columns have other Avro types in ``new`` than in ``old``, or are in one of two keys alone.
-
-    Both are schemas of keys, or both of values; "" where there is no difference of that kind.
-    """
-    before, after = _column_types(old), _column_types(new)
-    found = [
-        f"column {name} was {kind}, is {after[name]}"
-        for name, kind in before.items()
-        if name in after and after[name] != kind
-    ]
-    if "source" not in {field["name"] for field in new["fields"]} and before.keys() != after.keys():
-        found.append(f"the key was ({', '.join(before)}), is ({', '.join(after)})")
-    return "; ".join(found)
-
-
-def _column_types(schema: Any) -> dict[str, str]:
-    """Return the types of the fields of a key, or of the rows of an envelope, by the names of columns."""
-    return {
-        field.get("millrace.name", field["name"]): type_in_words(field["type"])
-        for field in column_fields(schema)
-    }
 
 
 def _names(schema: Mapping[str, Any]) -> list[Any]:

@@ -453,8 +453,20 @@ def _fits(column: Column, definition: ColumnDefinition) -> bool:
     return unknown or column.metadata == metadata
 
 
+_IN_SQL: Final = {
+    "TINY": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INT24": "MEDIUMINT",
+    "LONG": "INT",
+    "LONGLONG": "BIGINT",
+    "NEWDECIMAL": "DECIMAL",
+    "STRING": "CHAR or BINARY",
+    "BLOB": "TEXT or BLOB",
+}
+
+
 def _shown(column: Column) -> str:
-    """Spell a column's type as a table map has it: VARCHAR of up to 80 bytes, NEWDECIMAL(10,2)."""
+    """Spell a column's type, as far as a table map has it: VARCHAR of up to 80 bytes, DECIMAL(10,2)."""
     match column.metadata:
         case DecimalMetadata(precision, scale):
             detail = f"({precision},{scale})"
@@ -468,7 +480,8 @@ def _shown(column: Column) -> str:
             detail = f" in {size} byte{'s'[: size - 1]}"
         case _:
             detail = ""
-    return f"{column.type.name}{detail}"
+    name = column.type.name
+    return f"{_IN_SQL.get(name, name.removesuffix('2'))}{detail}"
 
 
 def _merged(column: Column, definition: ColumnDefinition) -> Column:

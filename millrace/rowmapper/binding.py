@@ -17,15 +17,22 @@ What goes wrong with one table is that table's trouble: :meth:`Binder.bind` rais
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace import __version__
 from millrace.avro.catalog import CatalogEntry
 from millrace.avro.column_values import ColumnValues
-from millrace.avro.compatibility import WrittenKey, type_in_words
-from millrace.avro.connect import own_name
+from millrace.avro.compatibility import (
+    AlteredColumn,
+    WrittenKey,
+    in_sql,
+    key_in_words,
+    likely_sql_type,
+    type_in_words,
+)
 from millrace.avro.registry import key_subject, value_subject, wire_prefix
 from millrace.avro.row_records import (
     EventMetadata,
@@ -40,15 +47,17 @@ from millrace.avro.row_records import (
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TableTopic
 from millrace.avro.transactions import table_writer
-from millrace.binlog.columns import AvroOptions
+from millrace.binlog.columns import AvroOptions, codec_of
 from millrace.binlog.declaration import EVENTS
 from millrace.binlog.errors import BinlogError, InvalidValueError, TooLargeError
 from millrace.binlog.events.rows import PartialUpdateRowsEvent, RowsEvent, RowsOperation, TableMapEvent
 from millrace.binlog.row_images import RowImages
+from millrace.binlog.server_version import ServerVersion
 from millrace.binlog.table import (
     ResolvedTable,
     SchemaMismatchError,
     TableDefinition,
+    column_of,
     former_columns,
     resolve_columns,
 )
@@ -103,6 +112,25 @@ class TableIncompatibleError(TableRefusedError):
             'PUT /config/SUBJECT with {"compatibility": "NONE"}; then \'millrace deadletter redrive\' '
             "continues with it"
         )
+
+
+class AlteredColumnsError(TableIncompatibleError):
+    """The schema of a subject is incompatible by some columns."""
+
+    def __init__(
+        self,
+        subject: str,
+        columns: Sequence[AlteredColumn],
+        effect: str,
+        sql_types: Callable[[AlteredColumn], tuple[str, str]] = lambda column: (
+            likely_sql_type(column.was),
+            likely_sql_type(column.now),
+        ),
+    ) -> None:
+        super().__init__(
+            f"{subject}: {'; '.join(one.in_words(*sql_types(one)) for one in columns)}, {effect}"
+        )
+        self.subject, self.columns, self.effect = subject, columns, effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +264,8 @@ class _Resolved:
     ruled: dict[int, ColumnValues]
     filter: RowFilter | None
     value_fingerprint: str
+    place: SourcePosition
+    is_mariadb: bool
 
 
 class Binder:
@@ -582,6 +612,8 @@ class Binder:
             ruled,
             chosen_by,
             _fingerprint({**schemas.row, "envelope": _envelope_fingerprint()}),
+            place,
+            ServerVersion.parse(version).mariadb,
         )
 
     def _look_up(self, wanted: Mapping[Content, Seen]) -> Callable[[], TopicInfos]:
@@ -685,9 +717,28 @@ class Binder:
             ids[subject] = outcome
         for content, key in keys.items():
             topic = resolved[content].topic
+            for subject in (key_subject(topic), value_subject(topic)):
+                refused = ids.get(subject)
+                if isinstance(refused, AlteredColumnsError):
+                    sql_types = partial(self._sql_types, resolved[content])
+                    ids[subject] = AlteredColumnsError(subject, refused.columns, refused.effect, sql_types)
             made = None if key is None else self._key_in_use(topic, *key, ids[key_subject(topic)])
             found[content] = made, ids[value_subject(topic)]
         return found
+
+    def _sql_types(self, one: _Resolved, altered: AlteredColumn) -> tuple[str, str]:
+        """Return the types in SQL that a column had, by the last definition that fits, and has now."""
+        present = next((column for column in one.table.columns if column.name == altered.name), None)
+        now = likely_sql_type(altered.now) if present is None else _sql_type(present)
+        names, wanted = {altered.name, altered.former}, type_in_words(altered.was)
+        for definition in self._catalog.definitions(one.table.database, one.table.table, one.place):
+            for column in definition.columns:
+                if column.name in names:
+                    with suppress(BinlogError):
+                        former = column_of(column, mariadb=one.is_mariadb)
+                        if type_in_words(codec_of(former).avro_type(self._avro)) == wanted:
+                            return _sql_type(former), now
+        return likely_sql_type(altered.was), now
 
     def _key_in_use(
         self, topic: str, written: WrittenKey, before: _Key | None, registered: int | BinlogError
@@ -708,7 +759,7 @@ class Binder:
                 written = before.written.continued(now, one.schemas.key_types)
                 if written is not None:
                     return written, before
-            was, other = (_in_words(key) for key in (before.written.newest, now))
+            was, other = map(key_in_words, (before.written.newest, now))
             table = f"{one.table.database}.{one.table.table}"
             if not self._accepts_any(key_subject(one.topic)):
                 return TableIncompatibleError(
@@ -875,12 +926,8 @@ def _compare(table: ResolvedTable, definition: TableDefinition) -> None:
         )
 
 
-def _in_words(key: Mapping[str, Any] | None) -> str:
-    """Name the columns of a key, and their types in Avro."""
-    if key is None:
-        return "none"
-    columns = (f"{own_name(field)} {type_in_words(field['type'])}" for field in key["fields"])
-    return f"({', '.join(columns)})"
+def _sql_type(column: "Column") -> str:
+    return in_sql(column.sql_type or codec_of(column).sql_type())
 
 
 def _content(table_map: TableMapEvent, version: str | None) -> Content:

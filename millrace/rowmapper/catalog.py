@@ -330,6 +330,14 @@ class Catalog:
         versions = self._versions.get(self._key(database, table), [])
         return _last_definition(versions, bisect_right(versions, (place.order(), False), key=_order))
 
+    def definitions(self, database: str, table: str, place: SourcePosition) -> Iterator[TableDefinition]:
+        """Yield the definitions that a table had up to ``place``, the last one first."""
+        versions = self._versions.get(self._key(database, table), [])
+        index = bisect_right(versions, (place.order(), True), key=_order)
+        for version in reversed(versions[:index]):
+            if isinstance(version.state, TableDefinition):
+                yield version.state
+
     def tables(self, database: str, place: SourcePosition) -> Iterator[str]:
         """Yield the tables that a database has at ``place``, as far as is known."""
         for name, table in list(self._versions):

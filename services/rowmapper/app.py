@@ -18,7 +18,7 @@ from threading import Event
 from typing import Any, Final
 
 from millrace.avro.catalog import CatalogEntry
-from millrace.avro.compatibility import misread
+from millrace.avro.compatibility import AlteredColumn, altered_columns, misread
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import RecordSerializer, TransactionSerializer
 from millrace.avro.records import deserialize as deserialize_row
@@ -29,7 +29,6 @@ from millrace.avro.registry import (
     SchemaStore,
     UnknownSchemaError,
 )
-from millrace.avro.row_records import altered_columns
 from millrace.avro.schema_version import SchemaVersion
 from millrace.avro.service_state import TABLE_TOPIC_PREFIX, RowMapperState, TableTopic
 from millrace.avro.single_object import SingleObjectError
@@ -50,7 +49,13 @@ from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import oldest_offset, state_key
 from millrace.kafka.topics import TopicInfo, TopicRefusedError, ensure_table_topics
-from millrace.rowmapper.binding import Binder, TableIncompatibleError, TableRefusedError, TopicInfos
+from millrace.rowmapper.binding import (
+    AlteredColumnsError,
+    Binder,
+    TableIncompatibleError,
+    TableRefusedError,
+    TopicInfos,
+)
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.json_format import json_format
@@ -432,23 +437,22 @@ class Ports:
             try:
                 wrong = self._misread(subject, schema)
                 if wrong:
-                    return TableIncompatibleError(
-                        f"{subject}: {'; '.join(wrong)}, so that consumers would not read by this schema the "
-                        "values that earlier records have"
-                    )
+                    effect = "so that consumers would not read the values of earlier records by its schema"
+                    return AlteredColumnsError(subject, wrong, effect)
                 return self.registry.register(subject, schema)
             except IncompatibleSchemaError as error:
                 versions = [*self.registry.subject_schemas(subject).values()]
-                altered = altered_columns(versions[-1], schema) if versions else ""
-                reason = f"{subject}: {altered}, which the registry refuses as incompatible"
-                return TableIncompatibleError(reason if altered else error.message)
+                altered = altered_columns(versions[-1], schema) if versions else []
+                if not altered:
+                    return TableIncompatibleError(error.message)
+                return AlteredColumnsError(subject, altered, "which the registry refuses as incompatible")
             except SchemaRefusedError as error:
                 return TableRefusedError(error.message)
 
         return [self._wait(future) for future in [self.pool.submit(register, *schema) for schema in schemas]]
 
-    def _misread(self, subject: str, schema: dict[str, Any]) -> list[str]:
-        """Name the columns of a table whose values in older records this schema would change."""
+    def _misread(self, subject: str, schema: dict[str, Any]) -> list[AlteredColumn]:
+        """Return the columns of a table whose values in older records this schema would change."""
         if not self.registry.refuses or schema["name"] != "Envelope":
             return []
         wrong = misread(list(self.registry.subject_schemas(subject).values()), schema)

@@ -198,6 +198,46 @@ def test_a_column_of_the_key_that_is_renamed(world, registry):
     assert keys == [{"number": 1}, {"number": 2}]
 
 
+ALTERED = [
+    ("price DECIMAL(8,2)", "MODIFY price DECIMAL(12,4)", "price changed from DECIMAL(8,2) to DECIMAL(12,4)"),
+    ("day DATE", "MODIFY day DATETIME", "day changed from DATE to DATETIME"),
+    ("v VARCHAR(20)", "MODIFY v BLOB", "v changed from VARCHAR(20) to BLOB"),
+    ("v BIGINT UNSIGNED", "MODIFY v INT", "v changed from BIGINT UNSIGNED to INT"),
+    ("v TINYINT", "MODIFY v TINYTEXT", "v changed from TINYINT to TINYTEXT"),
+    ("v ENUM('a','B')", "MODIFY v BIT(4)", "v changed from ENUM('a','B') to BIT(4)"),
+    ("v TIMESTAMP(6)", "CHANGE v w DATETIME(6)", None),  # another field
+    (
+        "v INT NOT NULL DEFAULT 1",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",
+        "was (id INT) and is (id INT, v INT) now",
+    ),
+    ("v INT", "MODIFY id CHAR(9)", "was (id INT) and is (id CHAR(9)) now"),
+]
+"""Columns, changes of their table, and what the reason says of them."""
+
+
+def test_an_incompatible_schema_is_told_in_types_of_sql(world):
+    with world.service("run"):
+        world.wait_for_start()
+        for number, (column, alteration, _) in enumerate(ALTERED):
+            change(
+                world,
+                f"CREATE TABLE a{number} (id INT PRIMARY KEY, {column})",
+                f"INSERT INTO a{number} (id) VALUES (1)",
+                f"ALTER TABLE a{number} {alteration}",
+                f"INSERT INTO a{number} (id) VALUES (2)",
+            )
+        change(world, "CREATE TABLE done (id INT PRIMARY KEY)", "INSERT INTO done VALUES (1)")
+        world.wait_for_row("done")
+    letters = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
+    reasons = {letter["table"].rpartition(".")[2]: letter["error"] for letter in letters}
+    for number, (*_, said) in enumerate(ALTERED):
+        if said is None:
+            assert f"a{number}" not in reasons
+        else:
+            assert said in reasons[f"a{number}"]
+
+
 def test_an_incompatible_schema_gets_another_topic(world):
     """The table waits, its subject's level stays, and what waited goes to the topic that a person names."""
     name = f"{world.database}.a"
@@ -215,7 +255,7 @@ def test_an_incompatible_schema_gets_another_topic(world):
     assert [row["after"]["id"] for row in world.rows("a")] == [1]
     (dead_letter,) = [deserialize(world.registry, m.value()) for m in world.messages(world.topics.deadletter)]
     assert dead_letter["table"] == name
-    assert "-value: column v was int, is string" in dead_letter["error"]
+    assert "-value: column v changed from INT to VARCHAR(10)" in dead_letter["error"]
     assert "Give the table another topic with MILLRACE_TOPICS_NAMES" in dead_letter["error"]
     world.environment["MILLRACE_TOPICS_NAMES"] = f"{name}={name}_v2"
     command = [sys.executable, "-m", "millrace.cli", "deadletter", "redrive"]

@@ -7,15 +7,26 @@ a number that no other change has written, so that a row of the fold is of the t
 import io
 import json
 import random
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from urllib.request import Request, urlopen
 
 import fastavro
 import pytest
 from pymysql import MySQLError
 
+from millrace.avro.compatibility import WrittenKey
 from millrace.avro.records import deserialize
 from millrace.avro.registry import key_subject, split_wire_format
+from millrace.avro.row_records import RowEncoder, table_schemas
+from millrace.binlog import RowImages, RowsEvent, StreamState, decode_file, resolve_columns
+from millrace.binlog.columns import AvroOptions
+from millrace.binlog.errors import MissingStateError, UnrepresentableError
+from millrace.binlog.table import ResolvedTable
+from millrace.local import MariaDB
+from millrace.mysql.catalog import read_definition
+from millrace.mysql.connection import MysqlConnection
 
 from .rows_world import RowsWorld, without_column_names
 
@@ -45,6 +56,9 @@ TYPES = {
     "BINARY(3)": lambda rng: f"'{rng.choice('abc')}'",
     "BINARY(5)": lambda rng: f"'{rng.choice('abc')}'",
     "VARBINARY(9)": lambda rng: f"'{rng.choice('abc')}'",
+    "TINYTEXT": lambda rng: f"'{rng.choice(['a', 'b', 'b ', 'ä'])}'",
+    "TEXT CHARACTER SET latin1": lambda rng: f"'{rng.choice('abcä')}'",
+    "BLOB": lambda rng: f"'{rng.choice('abc')}'",
     "ENUM('a','b')": lambda rng: f"'{rng.choice('ab')}'",
     "ENUM('a','b','c')": lambda rng: f"'{rng.choice('abc')}'",
     "SET('a','b')": lambda rng: f"'{rng.choice(['', 'a', 'b', 'a,b'])}'",
@@ -93,7 +107,8 @@ class Table:
         self.cursor = world.server.connect(autocommit=True, database=world.database).cursor()
         self.cursor.execute("SET SESSION time_zone = '+00:00'")
         first, second = rng.choices(list(TYPES), k=2)
-        key = rng.choice(["a", "b, a", "a, b"])
+        parts = self.part("a", first), self.part("b", second)
+        key = ", ".join(rng.choice([parts[:1], parts, parts[::-1]]))
         self.done = [f"CREATE TABLE {self.name} (a {first}, b {second}, v INT, PRIMARY KEY ({key}))"]
         self.cursor.execute(self.done[0])
 
@@ -129,6 +144,11 @@ class Table:
         update = f"UPDATE {self.name} SET {changed} WHERE {old} LIMIT 1"
         self.run(self.rng.choice([insert, update, f"DELETE FROM {self.name} WHERE {old} ORDER BY v LIMIT 1"]))
 
+    def part(self, name, kind):
+        """A part of a key, of some types a prefix."""
+        is_long = "TEXT" in kind or kind == "BLOB"
+        return f"{name}(2)" if is_long or (self.rng.random() < 0.3 and "CHAR(" in kind) else name
+
     def value(self, kind):
         like = next((each for each in TYPES if each.upper() == kind), None)
         if like is None:  # MariaDB has a width, and no character set
@@ -139,7 +159,8 @@ class Table:
     def change(self, columns):
         rng, (name, *_) = self.rng, self.rng.choice(columns)
         key = [each for each, *_, in_key in columns if in_key]
-        others = ", ".join(rng.sample([each for each, *_ in columns], len(key)))
+        parts = [self.part(each, kind) for each, kind, *_ in columns]
+        others, part = ", ".join(rng.sample(parts, len(key))), rng.choice(parts)
         free = f"n{len(self.done)}"
         return rng.choice(
             [
@@ -148,8 +169,8 @@ class Table:
                 f"MODIFY {name} {rng.choice(list(TYPES))}",
                 f"MODIFY {name} {rng.choice(list(TYPES))}",
                 f"CHANGE {name} {free} {rng.choice(list(TYPES))}",
-                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({others})" if key else f"ADD PRIMARY KEY ({name})",
-                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({name})" if key else f"ADD PRIMARY KEY ({name})",
+                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({others})" if key else f"ADD PRIMARY KEY ({part})",
+                f"DROP PRIMARY KEY, ADD PRIMARY KEY ({part})" if key else f"ADD PRIMARY KEY ({part})",
                 f"ADD COLUMN {free} {rng.choice(list(TYPES))} FIRST",
                 f"DROP COLUMN {name}" if len(columns) > 1 else "COMMENT 'c'",
                 "DROP PRIMARY KEY" if rng.random() < 0.3 else "COMMENT 'c'",
@@ -254,6 +275,157 @@ def test_a_row_keeps_its_key_where_its_value_stays_the_same(world, registry, met
         keys = keys_by_the_newest(world, topic, [message.key() for message in messages])
         names = {name for key in keys for name in key}
         assert names == {"renamed" if "renamed" in change else "k"}
+
+
+KEYS = {
+    "TINYINT": ["0", "24", "-5"],
+    "BIGINT UNSIGNED": ["0", "24", "70000"],
+    "YEAR": ["1999", "0"],
+    "DECIMAL(20,0)": ["24", "7"],
+    "DECIMAL(8,2)": ["1.25", "24", "-7.50"],
+    "DECIMAL(40,2)": ["1.25", "24", "1.20"],
+    "DECIMAL(40,4)": ["1.25", "1.2512"],
+    "DOUBLE": ["1.5", "24", "1.2512"],
+    "FLOAT": ["1.5", "0.1"],
+    "BIT(4)": ["5", "0"],
+    "BIT(12)": ["97", "0"],
+    "DATE": ["'2024-02-29'"],
+    "TIME": ["'10:11:12'"],
+    "TIME(3)": ["'10:11:12.123'", "'10:11:12'"],
+    "DATETIME": ["'2024-02-29 10:11:12'"],
+    "DATETIME(3)": ["'2024-02-29 10:11:12.123'"],
+    "TIMESTAMP": ["'2024-02-29 10:11:12'"],
+    "TIMESTAMP(3)": ["'2024-02-29 10:11:12.123'", "'2024-02-29 10:11:12'"],
+    "CHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin": ["'ä'", "'A'", "'a,b'", "'007'", "'1.1.1.1'"],
+    "VARCHAR(50) CHARACTER SET utf8mb4": ["'a '", "'ä'", "'b'", "'1.2'", "'FE80::1'", "'b,a'"],
+    "VARCHAR(60) CHARACTER SET latin1": ["'ä'", "'A'", "'24'", "'550E8400-E29B-41D4-A716-446655440000'"],
+    "TINYTEXT CHARACTER SET utf8mb4": ["'b '", "'a'", "'24'", "'::ffff:1.2.3.4'"],
+    "TEXT CHARACTER SET latin1": ["'ä '", "'abc'", "'A'"],
+    "LONGTEXT CHARACTER SET ucs2": ["'ä'", "'1.25'"],
+    "BINARY(3)": ["'a'", "'abc'", "''"],
+    "BINARY(5)": ["'a'", "'abc'", "'a\\0\\0b'"],
+    "VARBINARY(60)": ["'a'", "'a\\0'", "'abc'", "'1.25'"],
+    "TINYBLOB": ["'a'", "'ab'", "'a '"],
+    "BLOB": ["'a'", "'6162'", "'YWI='", "0xC3A4"],
+    "ENUM('a','b')": ["'a'", "'b'"],
+    "ENUM('b','A','c')": ["'A'", "'b'"],
+    "SET('a','b')": ["'a,b'", "'b'"],
+    "SET('b','a')": ["'a,b'", "'b'"],
+}
+"""Types of a key, each with values in SQL of which no two are one."""
+KEYS_OF_MARIADB = {
+    "UUID": ["'550e8400-e29b-41d4-a716-446655440000'"],
+    "INET4": ["'1.2.3.4'"],
+    "INET6": ["'fe80::1'", "'::ffff:1.2.3.4'"],
+}
+FORMS = {
+    "default": AvroOptions(),
+    "strings": AvroOptions(bigint_unsigned="string", decimal="string", temporal="debezium", binary="hex"),
+    "others": AvroOptions(decimal="double", temporal="connect", binary="base64", bit="debezium"),
+}
+
+
+def logged(server, connection):
+    """The rows of table t in the last file of the log, of each event: columns, and both images by form."""
+    definition = read_definition(connection, "keys", "t")
+    log, state = server.binlog_files[-1], StreamState()
+    with log.open("rb") as stream:
+        for _, decoded in decode_file(stream, log.name, state=state):
+            event, table_map = decoded.event, decoded.table_map
+            if isinstance(event, RowsEvent) and table_map.database == "keys":
+                version = state.format.origin.server_version
+                table = resolve_columns(table_map, definition, server_version=version)
+                images = {
+                    form: RowImages.of_event(table.columns, event, options=options).avro(event.rows)
+                    for form, options in FORMS.items()
+                }
+                yield (
+                    table.columns,
+                    {
+                        form: [
+                            (after, each.unrepresentable.get((number, 1), {}))
+                            for number, (_, after) in enumerate(each.rows)
+                        ]
+                        for form, each in images.items()
+                    },
+                )
+
+
+def keys(column, ordinal, rows, options):
+    """The schemas of a table whose key is one column, and the keys of rows without the schema's id."""
+    part = replace(column, ordinal=0, name="k", key_position=0)
+    table = ResolvedTable("keys", "t", (part,), (part,), "catalog")
+    encoder = RowEncoder("s", "1", table, options, key_id=1, value_id=2, record_limit=1 << 20)
+    lost = [{0: lost[ordinal]} if ordinal in lost else {} for _, lost in rows]
+    found = []
+    for (image, _), value in zip(rows, lost, strict=True):
+        try:
+            found.append(encoder.key((image[ordinal],), value))
+        except (MissingStateError, UnrepresentableError):
+            found.append(None)
+    return table_schemas("s", table, options), found
+
+
+def accepts(cursor, old, new, value):
+    """Whether a strict server converts a value."""
+    cursor.execute("SET sql_mode = 'STRICT_ALL_TABLES'")
+    cursor.execute("DROP TABLE IF EXISTS s")
+    cursor.execute(f"CREATE TABLE s (c {old})")
+    cursor.execute(f"INSERT INTO s VALUES ({value})")
+    try:
+        return cursor.execute(f"ALTER TABLE s MODIFY c {new}") is not None
+    except MySQLError:
+        return False
+
+
+def test_a_key_continues_only_where_the_server_keeps_each_value(database):
+    """Every type of a key becomes every other one, on both servers, in three forms of row topics."""
+    types = KEYS | (KEYS_OF_MARIADB if isinstance(database, MariaDB) else {})
+    names = {f"c{number}": kind for number, kind in enumerate(types)}
+    continued, wrong = Counter(), []
+    with (
+        MysqlConnection(database.root_address) as connection,
+        closing(database.connect(autocommit=True)) as session,
+        session.cursor() as cursor,
+    ):
+        for statement in (
+            "CREATE DATABASE `keys`",
+            "USE `keys`",
+            "SET time_zone = '+02:00'",
+        ):
+            cursor.execute(statement)
+        for old, values in types.items():
+            cursor.execute("FLUSH BINARY LOGS")
+            columns = "".join(f", {name} {old} NULL" for name in names)
+            cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v INT{columns})")
+            cursor.execute("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'")
+            rows = [f"({at}, 0{f', {value}' * len(names)})" for at, value in enumerate(values, 1)]
+            cursor.execute(f"INSERT INTO t VALUES {', '.join(rows)}")
+            ((before, was),) = logged(database, connection)
+            cursor.execute("SET sql_mode = ''")  # which refuses none
+            changes = [f"MODIFY {name} {new} NULL" for name, new in names.items()]
+            cursor.execute(f"ALTER TABLE t {', '.join(changes)}")
+            cursor.execute("FLUSH BINARY LOGS")
+            cursor.execute("UPDATE t SET v = 1")
+            ((after, now),) = logged(database, connection)
+            cursor.execute("DROP TABLE t")
+            for ordinal, new in enumerate(types, 2):
+                for form, options in FORMS.items():
+                    first, former = keys(before[ordinal], ordinal, was[form], options)
+                    last, present = keys(after[ordinal], ordinal, now[form], options)
+                    if WrittenKey(first.key, first.key).continued(last.key, last.key_types) is not None:
+                        continued[form] += 1
+                        changed = (
+                            value
+                            for value, *both in zip(values, former, present, strict=True)
+                            if None not in both and len(set(both)) > 1
+                        )
+                        wrong += [
+                            (form, old, new, each) for each in changed if accepts(cursor, old, new, each)
+                        ]
+        cursor.execute("DROP DATABASE `keys`")
+    assert not wrong, "\n".join(map(str, wrong))
+    assert min(continued[form] for form in FORMS) > 2 * len(types), continued
 
 
 @pytest.mark.parametrize(

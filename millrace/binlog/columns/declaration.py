@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, Flag, IntEnum
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 from millrace.binlog.columns.column import Column, LengthMetadata, Metadata, NoMetadata
 from millrace.binlog.columns.sql_types import SqlType
@@ -54,6 +54,9 @@ __all__ = [
 ]
 
 AvroType = str | dict[str, Any]
+
+BINARY_AS: Final = "millrace.binary"
+"""Property of a string that has the digits of bytes: base64 or hex."""
 Convert = Callable[[Any], Any]
 Print = Callable[[Any], bytes]
 """Writes a payload as ``mysqlbinlog -v`` does."""

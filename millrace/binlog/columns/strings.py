@@ -23,6 +23,7 @@ from typing import Any
 from millrace.binlog.columns.charsets import BINARY, charset_of_text, max_bytes_per_character
 from millrace.binlog.columns.column import BlobMetadata, Column, LengthMetadata, PackMetadata
 from millrace.binlog.columns.declaration import (
+    BINARY_AS,
     AvroOptions,
     AvroType,
     CatalogColumn,
@@ -134,7 +135,9 @@ class _StringCodec(ColumnCodec):
 
     def avro_type(self, options: AvroOptions) -> AvroType:
         """Return string where the character set is known, else bytes, or digits by option."""
-        return "bytes" if self.charset is None and options.binary == "bytes" else "string"
+        if self.charset is not None:
+            return "string"
+        return "bytes" if options.binary == "bytes" else {"type": "string", BINARY_AS: options.binary}
 
     def avro_decoder(self, options: AvroOptions) -> Convert | None:
         """Convert to text or digits; fill up a BINARY."""

@@ -10,7 +10,6 @@ from millrace.avro.row_records import (
     EventMetadata,
     RowEncoder,
     RowsEventWriter,
-    altered_columns,
     table_schemas,
 )
 from millrace.binlog.columns import ABSENT, AvroOptions, Column
@@ -345,7 +344,10 @@ def test_in_the_form_of_debezium_no_field_of_a_key_is_a_union():
     ]
     assert written.keys == [{"id": 1, "day": 20_000}]
     lost = {(0, 1): {1: "0000-00-00"}}
-    with pytest.raises(UnrepresentableError, match=r"^0000-00-00 does not fit a key of Avro's type int$"):
+    with pytest.raises(
+        UnrepresentableError,
+        match=r"^0000-00-00 in column day DATE cannot be in a key, which has Avro's int for it$",
+    ):
         Written(RowsOperation.WRITE, [(None, (1, None, None, None))], options=options, lost=lost)
 
 
@@ -398,27 +400,3 @@ def test_a_bitmap_of_another_number_of_columns_is_refused():
     nine = table({f"c{i}": LONG for i in range(9)})
     with pytest.raises(InvalidValueError):
         Written(RowsOperation.WRITE, [], resolved=nine, after=b"\xff")
-
-
-AMOUNT = ColumnType.NEWDECIMAL, DecimalMetadata(10, 2), None
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "of_key", "said"),
-    [
-        ({"a": LONG, "b": LONG}, {"a": LONG, "b": TEXT}, False, "column b was long, is string"),
-        (
-            {"a": LONG, "b b": AMOUNT},
-            {"a": LONG, "b b": DATE},
-            False,
-            "column b b was decimal(10,2), is date",
-        ),
-        ({"a": LONG, "b": LONG}, {"a": LONG, "c": TEXT}, False, ""),
-        ({"a": LONG}, {"a": BLOB}, True, "column a was long, is bytes"),
-        ({"a": LONG}, {"b": LONG, "a": LONG}, True, "the key was (a), is (b, a)"),
-        ({"a": LONG}, {"a": LONG}, True, ""),
-    ],
-)
-def test_columns_that_another_schema_has_otherwise(old, new, of_key, said):
-    schemas = [table_schemas("s", table(columns, tuple(columns)), AvroOptions()) for columns in (old, new)]
-    assert altered_columns(*[one.key if of_key else one.envelope for one in schemas]) == said
