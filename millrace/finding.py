@@ -1,6 +1,6 @@
 """What checks find: one line each, with what to do about it.
 
-A check is a function that takes what it looks at and yields what it found, as :class:`Outcome`: nothing where
+A check is a function that takes what it looks at and yields what it found, as :class:`CheckResult`: nothing where
 it does not apply. Its name is the name of the line. A check that cannot look (a privilege is missing, a link
 is lost) raises; its line is then "unchecked", and the other checks continue.
 """
@@ -33,7 +33,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckResult:
     """What a check found; ``advice`` says what to do, ``items`` names all that it concerns."""
 
     level: Level
@@ -44,31 +44,31 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An outcome, and which check found it where."""
+    """The result of a check, with the name and the place of the check."""
 
     place: str
     check: str
-    outcome: Outcome
+    outcome: CheckResult
 
 
-def ok(text: str, items: Iterable[str] = ()) -> Outcome:
+def ok(text: str, items: Iterable[str] = ()) -> CheckResult:
     """Say that all is well."""
-    return Outcome(Level.OK, text, "", tuple(items))
+    return CheckResult(Level.OK, text, "", tuple(items))
 
 
-def warning(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+def warning(text: str, advice: str, items: Iterable[str] = ()) -> CheckResult:
     """Say that it works, at a price."""
-    return Outcome(Level.WARNING, text, advice, tuple(items))
+    return CheckResult(Level.WARNING, text, advice, tuple(items))
 
 
-def error(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+def error(text: str, advice: str, items: Iterable[str] = ()) -> CheckResult:
     """Say that it does not work, or loses changes."""
-    return Outcome(Level.ERROR, text, advice, tuple(items))
+    return CheckResult(Level.ERROR, text, advice, tuple(items))
 
 
-def unchecked(text: str, advice: str, items: Iterable[str] = ()) -> Outcome:
+def unchecked(text: str, advice: str, items: Iterable[str] = ()) -> CheckResult:
     """Say that it is not known, and why."""
-    return Outcome(Level.UNCHECKED, text, advice, tuple(items))
+    return CheckResult(Level.UNCHECKED, text, advice, tuple(items))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ def listed(names: Sequence[str]) -> str:
 def examine(
     place: str,
     subject: T,
-    checks: Iterable[Callable[[T], Iterator[Outcome]]],
+    checks: Iterable[Callable[[T], Iterator[CheckResult]]],
     failures: type[Exception] | tuple[type[Exception], ...],
 ) -> Iterator[Finding]:
     """Run ``checks`` on ``subject``; one that raises one of ``failures`` is unchecked, for that reason."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.doctor.server import Server
-from millrace.finding import Outcome, error, ok, warning
+from millrace.finding import CheckResult, error, ok, warning
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.login import VERIFY_TLS
 from millrace.mysql.privileges import ALL
@@ -19,7 +19,7 @@ _LOOPBACK: Final = ("localhost", "127.", "::1")
 _CLOCK_S: Final = 60
 
 
-def version(server: Server) -> Iterator[Outcome]:
+def version(server: Server) -> Iterator[CheckResult]:
     """Look whether it is a version that we know."""
     flavour = server.connection.flavour.value
     first, last = _KNOWN[flavour]
@@ -37,7 +37,7 @@ def version(server: Server) -> Iterator[Outcome]:
         yield ok(text)
 
 
-def encryption(server: Server) -> Iterator[Outcome]:
+def encryption(server: Server) -> Iterator[CheckResult]:
     """Look whether the connection is encrypted, and the server's certificate checked."""
     connection = server.connection
     address = connection.address
@@ -58,7 +58,7 @@ def encryption(server: Server) -> Iterator[Outcome]:
         yield ok(cipher)
 
 
-def login(server: Server) -> Iterator[Outcome]:
+def login(server: Server) -> Iterator[CheckResult]:
     """Look whether a login may come to need what the settings do not allow."""
     connection = server.connection
     method = connection.login_method
@@ -72,7 +72,7 @@ def login(server: Server) -> Iterator[Outcome]:
         yield ok(method)
 
 
-def privileges(server: Server) -> Iterator[Outcome]:
+def privileges(server: Server) -> Iterator[CheckResult]:
     """Look for REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
     found = privileges_of(server.connection)
     everywhere, anywhere = found.everywhere, found.anywhere
@@ -104,7 +104,7 @@ def privileges(server: Server) -> Iterator[Outcome]:
         )
 
 
-def server_id(server: Server) -> Iterator[Outcome]:
+def server_id(server: Server) -> Iterator[CheckResult]:
     """Look whether the server's id and ours are numbers of their own."""
     theirs = server.number("server_id")
     if not theirs:
@@ -120,7 +120,7 @@ def server_id(server: Server) -> Iterator[Outcome]:
         yield ok(f"{theirs}; ours is {server.server_id}")
 
 
-def replicas(server: Server) -> Iterator[Outcome]:
+def replicas(server: Server) -> Iterator[CheckResult]:
     """Look whether another replica has our server id: the server would throw one of the two out forever."""
     try:
         hosts = server.replicas
@@ -143,7 +143,7 @@ def replicas(server: Server) -> Iterator[Outcome]:
         )
 
 
-def clock(server: Server) -> Iterator[Outcome]:
+def clock(server: Server) -> Iterator[CheckResult]:
     """Compare the clocks: lags in seconds are told by ours and the events' timestamps."""
     before = time.time()
     row = server.connection.row("SELECT UNIX_TIMESTAMP() AS now", doing="ask for the time")

@@ -27,7 +27,7 @@ from millrace.doctor import (
 )
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
-from millrace.finding import Finding, Outcome, error, examine, ok, unchecked, warning
+from millrace.finding import CheckResult, Finding, error, examine, ok, unchecked, warning
 from millrace.installation import install_command
 from millrace.kafka.client import AdminClient, connect
 from millrace.kafka.continuity import ContinuityGuard, snapshot_loss
@@ -130,7 +130,7 @@ def findings(sides: Sides) -> Iterator[Finding]:
         yield Finding(_REGISTRY, "schemas", _written(sides.kafka, sides.registry, sides.names))
 
 
-def _kernel() -> Outcome:
+def _kernel() -> CheckResult:
     """Say whether the compiled kernel would do the work of services that run where we do."""
     slow = "the reference codec does the work, several times as slowly"
     match kernel.state():
@@ -195,7 +195,7 @@ def _server(place: str, server: Server) -> Iterator[Finding]:
     yield from examine(place, server, selection_checks.CHECKS, SourceError)
 
 
-def _unreachable(address: MysqlAddress, failure: SourceError) -> Outcome:
+def _unreachable(address: MysqlAddress, failure: SourceError) -> CheckResult:
     return error(
         str(failure), f"see what the line names; without a connection nothing at {address} is checked"
     )
@@ -267,7 +267,7 @@ def _source(kafka: KafkaSettings, names: Topics) -> Iterator[Finding]:
         yield Finding(place, one.kind, warning(one.text, one.advice))
 
 
-def _losses(admin: AdminClient, kafka: KafkaSettings, names: Topics) -> Iterator[Outcome]:
+def _losses(admin: AdminClient, kafka: KafkaSettings, names: Topics) -> Iterator[CheckResult]:
     """Look whether topics are those that the states belong to, and what was deleted before it was used."""
     section = "see docs/how-to/recover.md#a-topic-that-changed"
     kinds = {"decoder": DecoderState, "rowmapper": RowMapperState}
@@ -301,7 +301,7 @@ def _reader_state(settings: KafkaSettings, source: str) -> ReaderState | None:
     return None if stored is None or stored.value is None else ReaderState.from_bytes(stored.value)
 
 
-def _written(kafka: KafkaSettings, registry: RegistrySettings, names: Topics) -> Outcome:
+def _written(kafka: KafkaSettings, registry: RegistrySettings, names: Topics) -> CheckResult:
     """Say whether the last record of each topic can be read by the schema that it names."""
     try:
         with open_schemas(kafka, registry, names.source) as schemas:
@@ -328,7 +328,7 @@ def _registry(settings: RegistrySettings, names: Topics | None) -> Iterator[Find
         yield Finding(_REGISTRY, "connection", error(failure.message, advice))
 
 
-def _files(patterns: str) -> Outcome:
+def _files(patterns: str) -> CheckResult:
     """Look whether there are log files, and whether they can be read."""
     parts = [Path(part.strip()) for part in patterns.split(",") if part.strip()]
     paths = [path for part in parts for path in sorted(part.parent.glob(part.name))]

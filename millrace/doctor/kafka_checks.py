@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.contract import OF_ALL_SOURCES, Topics
-from millrace.finding import Outcome, error, listed, ok, unchecked, warning
+from millrace.finding import CheckResult, error, listed, ok, unchecked, warning
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.runtime.settings import TopicsSettings
@@ -71,7 +71,7 @@ class Cluster:
         return min((int(value) for value in self.worst(setting).values()), default=None)
 
 
-def brokers(cluster: Cluster) -> Iterator[Outcome]:
+def brokers(cluster: Cluster) -> Iterator[CheckResult]:
     """Look how many there are, and whether they tell their settings."""
     count = cluster.view.brokers
     if cluster.view.refusals:
@@ -84,7 +84,7 @@ def brokers(cluster: Cluster) -> Iterator[Outcome]:
         yield ok(str(count))
 
 
-def kafka_version(cluster: Cluster) -> Iterator[Outcome]:
+def kafka_version(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether Kafka is 3.6 or later, by a setting that came with it."""
     if not cluster.view.broker_configs:
         return
@@ -97,7 +97,7 @@ def kafka_version(cluster: Cluster) -> Iterator[Outcome]:
         yield ok("3.6 or later")
 
 
-def transactions(cluster: Cluster) -> Iterator[Outcome]:
+def transactions(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether Kafka takes our transactions, and keeps what it knows of them."""
     longest = cluster.lowest("transaction.max.timeout.ms")
     if longest is not None and longest < _TRANSACTION_TIMEOUT_MS:
@@ -117,7 +117,7 @@ def transactions(cluster: Cluster) -> Iterator[Outcome]:
         yield ok(f"up to {longest // 1000} s")
 
 
-def promises(cluster: Cluster) -> Iterator[Outcome]:
+def promises(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether the topics that exist are as services need them."""
     kept = 0
     for kind, topic in cluster.kinds():
@@ -144,7 +144,7 @@ def promises(cluster: Cluster) -> Iterator[Outcome]:
         yield ok(f"{kept} topics are correct")
 
 
-def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
+def missing_topics(cluster: Cluster) -> Iterator[CheckResult]:
     """Look which topics there will be, and whether we may create them."""
     names = cluster.names
     captured = {"raw": names.raw, "catalog": names.catalog} if names.reads_another else {}
@@ -170,7 +170,7 @@ def missing_topics(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def replication(cluster: Cluster) -> Iterator[Outcome]:
+def replication(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether the loss of a broker loses records, or stops the services."""
     if cluster.view.brokers < _SAFE_COPIES:
         yield warning(
@@ -214,7 +214,7 @@ def replication(cluster: Cluster) -> Iterator[Outcome]:
         yield ok(f"{cluster.view.brokers} brokers, no topic on fewer than three")
 
 
-def semi_sync(cluster: Cluster) -> Iterator[Outcome]:
+def semi_sync(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether what the reader acknowledges to the server is on more than one broker."""
     if not cluster.semi_sync:
         return
@@ -236,7 +236,7 @@ def semi_sync(cluster: Cluster) -> Iterator[Outcome]:
         yield ok(f"min.insync.replicas of {name} is {least}")
 
 
-def in_sync(cluster: Cluster) -> Iterator[Outcome]:
+def in_sync(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether replicas lag or are down now."""
     behind = [topic.name for _, topic in cluster.kinds() if topic.in_sync < topic.replicas]
     if behind:
@@ -245,7 +245,7 @@ def in_sync(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def unclean_elections(cluster: Cluster) -> Iterator[Outcome]:
+def unclean_elections(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether a broker that lacks records may become leader."""
     names = [
         topic.name
@@ -267,7 +267,7 @@ def unclean_elections(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def compression(cluster: Cluster) -> Iterator[Outcome]:
+def compression(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether brokers compress once more what they are sent."""
     names = [
         topic.name
@@ -284,7 +284,7 @@ def compression(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
+def automatic_topics(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether a consumer may create a topic by asking for it, with settings that break promises."""
     if "true" in cluster.worst("auto.create.topics.enable").values():
         yield warning(
@@ -294,7 +294,7 @@ def automatic_topics(cluster: Cluster) -> Iterator[Outcome]:
         )
 
 
-def retention(cluster: Cluster) -> Iterator[Outcome]:
+def retention(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether Kafka deletes what cannot be made again."""
     for name in (cluster.names.raw, cluster.names.events, cluster.names.catalog):
         topic = cluster.view.topics.get(name)
@@ -314,7 +314,7 @@ def retention(cluster: Cluster) -> Iterator[Outcome]:
             )
 
 
-def rights(cluster: Cluster) -> Iterator[Outcome]:
+def rights(cluster: Cluster) -> Iterator[CheckResult]:
     """Look whether our credentials may do with the topics what the services do."""
     lacking = []
     for kind, topic in cluster.kinds():

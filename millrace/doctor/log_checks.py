@@ -7,7 +7,7 @@ from typing import Final
 from millrace.avro.service_state import LogIdentity, ReaderState
 from millrace.binlog.gtid_set import MariadbBinlogState
 from millrace.doctor.server import Server
-from millrace.finding import Outcome, error, listed, ok, warning
+from millrace.finding import CheckResult, error, listed, ok, warning
 from millrace.mysql import checks
 from millrace.mysql.connection import Row, advice_to_set
 from millrace.mysql.dump import WRITE_TIMEOUT_S
@@ -21,7 +21,7 @@ _PACKET: Final = 64 << 20
 _MIB: Final = 1 << 20
 
 
-def log_bin(server: Server) -> Iterator[Outcome]:
+def log_bin(server: Server) -> Iterator[CheckResult]:
     """Look whether there is a binary log, and one that replicas can read."""
     found = list(checks.log_bin(server.variables))
     yield from found
@@ -30,12 +30,12 @@ def log_bin(server: Server) -> Iterator[Outcome]:
         yield ok(f"{len(server.logs)} files, {size // _MIB} MiB")
 
 
-def binlog_format(server: Server) -> Iterator[Outcome]:
+def binlog_format(server: Server) -> Iterator[CheckResult]:
     """Look whether changes are logged as rows."""
     return checks.binlog_format(server.variables, allow_statements=server.allow_statements)
 
 
-def sessions(server: Server) -> Iterator[Outcome]:
+def sessions(server: Server) -> Iterator[CheckResult]:
     """Look for sessions and routines that log otherwise than the server does."""
     if not server.is_mariadb and server.version >= _TELLS_SESSIONS and server.is_on("performance_schema"):
         rows = server.connection.query(
@@ -72,12 +72,12 @@ def sessions(server: Server) -> Iterator[Outcome]:
         )
 
 
-def binlog_row_image(server: Server) -> Iterator[Outcome]:
+def binlog_row_image(server: Server) -> Iterator[CheckResult]:
     """Look whether rows are logged whole."""
     return checks.binlog_row_image(server.variables)
 
 
-def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
+def binlog_row_metadata(server: Server) -> Iterator[CheckResult]:
     """Look whether the names of columns are in the log."""
     if "binlog_row_metadata" in server.variables:
         yield from checks.binlog_row_metadata(server.variables)
@@ -88,7 +88,7 @@ def binlog_row_metadata(server: Server) -> Iterator[Outcome]:
         )
 
 
-def binlog_row_value_options(server: Server) -> Iterator[Outcome]:
+def binlog_row_value_options(server: Server) -> Iterator[CheckResult]:
     """Look whether JSON is logged in parts that need the row before."""
     if "PARTIAL_JSON" not in server.variables.get("binlog_row_value_options", ""):
         return
@@ -103,7 +103,7 @@ def binlog_row_value_options(server: Server) -> Iterator[Outcome]:
         )
 
 
-def binlog_checksum(server: Server) -> Iterator[Outcome]:
+def binlog_checksum(server: Server) -> Iterator[CheckResult]:
     """Look whether damage would be found."""
     value = server.variables.get("binlog_checksum")
     if value in {None, "NONE"}:
@@ -115,7 +115,7 @@ def binlog_checksum(server: Server) -> Iterator[Outcome]:
         yield ok(str(value))
 
 
-def binlog_filters(server: Server) -> Iterator[Outcome]:
+def binlog_filters(server: Server) -> Iterator[CheckResult]:
     """Look for databases that are left out of the log."""
     rows = server.connection.first_of(
         "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS", doing="ask where the binary log ends"
@@ -128,7 +128,7 @@ def binlog_filters(server: Server) -> Iterator[Outcome]:
         yield warning(f"binlog_ignore_db: changes in {without} are not logged", "remove it if you want them")
 
 
-def replicated_changes(server: Server) -> Iterator[Outcome]:
+def replicated_changes(server: Server) -> Iterator[CheckResult]:
     """Look whether a server that is a replica itself logs what it gets."""
     if server.is_on("log_slave_updates") or server.is_on("log_replica_updates"):
         return
@@ -147,7 +147,7 @@ def replicated_changes(server: Server) -> Iterator[Outcome]:
         yield error("this server is a replica, and what it gets from its primary is not in its log", advice)
 
 
-def gtids(server: Server) -> Iterator[Outcome]:
+def gtids(server: Server) -> Iterator[CheckResult]:
     """Look whether transactions have GTIDs that can be relied on."""
     if server.is_mariadb:
         galera = list(checks.galera(server.variables))
@@ -173,7 +173,7 @@ def gtids(server: Server) -> Iterator[Outcome]:
         yield ok(f"gtid_mode {mode}")
 
 
-def durability(server: Server) -> Iterator[Outcome]:
+def durability(server: Server) -> Iterator[CheckResult]:
     """Look whether a crash of the machine may take back what was read."""
     loose = [
         f"{name}={server.variables[name]}"
@@ -190,7 +190,7 @@ def durability(server: Server) -> Iterator[Outcome]:
         yield ok("each commit is on disk before it is read")
 
 
-def retention(server: Server) -> Iterator[Outcome]:
+def retention(server: Server) -> Iterator[CheckResult]:
     """Look for how long logs are kept: what is purged unread is lost."""
     seconds = _kept_s(server)
     total = server.number("max_binlog_total_size")
@@ -214,7 +214,7 @@ def retention(server: Server) -> Iterator[Outcome]:
         yield ok(f"logs are kept for {seconds / _DAY_S:g} days")
 
 
-def reader_position(server: Server) -> Iterator[Outcome]:
+def reader_position(server: Server) -> Iterator[CheckResult]:
     """Look whether the log that the reader needs next is still there, and for how long."""
     state = server.state
     if state is None:
@@ -251,7 +251,7 @@ def reader_position(server: Server) -> Iterator[Outcome]:
         yield _with_gtids(server, unread[0].name if unread else None, text)
 
 
-def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
+def _with_gtids(server: Server, log_file: str | None, text: str) -> CheckResult:
     """Look whether what is to be read from a file on has GTIDs: with gtid_mode=ON nothing else is sent."""
     names = [log.name for log in server.logs]
     mode = server.variables.get("gtid_mode")
@@ -275,7 +275,7 @@ def _with_gtids(server: Server, log_file: str | None, text: str) -> Outcome:
     )
 
 
-def _first_place(server: Server, start: str, text: str) -> Iterator[Outcome]:
+def _first_place(server: Server, start: str, text: str) -> Iterator[CheckResult]:
     """Look whether a reader that has not run yet, or was moved, finds the place that it is to start at."""
     kind, _, rest = start.partition(":")
     log_file = server.logs[0].name if kind == "earliest" and server.logs else None
@@ -303,7 +303,7 @@ def _purged_but(server: Server, gtid_set: str) -> str:
     return row.text("missing").replace("\n", "")
 
 
-def net_write_timeout(server: Server) -> Iterator[Outcome]:
+def net_write_timeout(server: Server) -> Iterator[CheckResult]:
     """Ask the server, as the reader does, to wait for a reader that Kafka makes wait."""
     server.connection.query(
         f"SET SESSION net_write_timeout = {WRITE_TIMEOUT_S}", doing="wait for slow writes"
@@ -312,7 +312,7 @@ def net_write_timeout(server: Server) -> Iterator[Outcome]:
     yield ok(f"{row.text('value')} s for the reader, {server.number('net_write_timeout')} s for others")
 
 
-def max_allowed_packet(server: Server) -> Iterator[Outcome]:
+def max_allowed_packet(server: Server) -> Iterator[CheckResult]:
     """Look whether large events get through."""
     value = server.number("max_allowed_packet") or 0
     if value < _PACKET:
@@ -325,7 +325,7 @@ def max_allowed_packet(server: Server) -> Iterator[Outcome]:
         yield ok(f"{value // _MIB} MiB")
 
 
-def query_texts(server: Server) -> Iterator[Outcome]:
+def query_texts(server: Server) -> Iterator[CheckResult]:
     """Look whether statements are logged, where rows are to have them."""
     name = "binlog_annotate_row_events" if server.is_mariadb else "binlog_rows_query_log_events"
     if server.include_query and not server.is_on(name):
@@ -335,7 +335,7 @@ def query_texts(server: Server) -> Iterator[Outcome]:
         )
 
 
-def semi_sync(server: Server) -> Iterator[Outcome]:
+def semi_sync(server: Server) -> Iterator[CheckResult]:
     """Look whether every commit waits for the reader, where it must: docs/semi-sync.md tells when."""
     if not server.semi_sync:
         return
@@ -347,7 +347,7 @@ def semi_sync(server: Server) -> Iterator[Outcome]:
     yield from semi_sync_findings(server.connection, connected=connected)
 
 
-def _other_server(server: Server, text: str) -> Iterator[Outcome]:
+def _other_server(server: Server, text: str) -> Iterator[CheckResult]:
     """Yield whether the reader can continue by GTID."""
     state = server.state
     assert state is not None

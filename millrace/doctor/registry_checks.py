@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.avro.registry import SchemaRegistry
-from millrace.finding import Outcome, error, ok, warning
+from millrace.finding import CheckResult, error, ok, warning
 
 
-def connection(registry: SchemaRegistry) -> Iterator[Outcome]:
+def connection(registry: SchemaRegistry) -> Iterator[CheckResult]:
     """Ask for something: whether it answers, and lets us in."""
     registry.check()
     yield ok("it answers")
 
 
-def compatibility(registry: SchemaRegistry) -> Iterator[Outcome]:
+def compatibility(registry: SchemaRegistry) -> Iterator[CheckResult]:
     """Look whether the registry guards consumers against schemas that they cannot read."""
     level = registry.compatibility()
     if level == "NONE":
@@ -25,7 +25,7 @@ def compatibility(registry: SchemaRegistry) -> Iterator[Outcome]:
         yield ok(level)
 
 
-def mode(registry: SchemaRegistry) -> Iterator[Outcome]:
+def mode(registry: SchemaRegistry) -> Iterator[CheckResult]:
     """Look whether schemas can be registered."""
     found = registry.mode()
     if found.startswith("READONLY"):

@@ -5,7 +5,7 @@ from typing import Final
 
 from millrace.binlog.names import folded
 from millrace.doctor.server import Server
-from millrace.finding import Outcome, error, listed, ok, warning
+from millrace.finding import CheckResult, error, listed, ok, warning
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.selection.rows import ConditionError, kind_of
 from millrace.selection.tables import is_excluded, wild
@@ -14,7 +14,7 @@ Tables = Mapping[tuple[str, str], Mapping[str, str]]
 """Names of columns, with their types, by database and table."""
 
 
-def selection(server: Server) -> Iterator[Outcome]:
+def selection(server: Server) -> Iterator[CheckResult]:
     """Look for rules of selection that are about nothing, and say what they do not hide."""
     settings = server.rules
     if settings is None:
@@ -41,7 +41,7 @@ def selection(server: Server) -> Iterator[Outcome]:
         )
 
 
-def _raw_exclude(server: Server) -> Iterator[Outcome]:
+def _raw_exclude(server: Server) -> Iterator[CheckResult]:
     """Look for what MILLRACE_TOPICS_RAW_EXCLUDE cannot leave out."""
     if server.is_on("binlog_transaction_compression"):
         yield error(

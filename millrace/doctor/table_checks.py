@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.contract import Topics, metric_name
 from millrace.doctor.server import Server
-from millrace.finding import Outcome, listed, ok, warning
+from millrace.finding import CheckResult, listed, ok, warning
 from millrace.rowmapper.selection import Selection
 
 _TRANSACTIONAL: Final = frozenset({"INNODB", "ROCKSDB", "TOKUDB", "NDBCLUSTER", "SEQUENCE"})
@@ -17,7 +17,7 @@ _CASCADES: Final = re.compile(
 _HARMLESS: Final = frozenset({"RESTRICT", "NO ACTION"})
 
 
-def tables(server: Server) -> Iterator[Outcome]:
+def tables(server: Server) -> Iterator[CheckResult]:
     """Look whether any table can be seen."""
     if server.tables:
         yield ok(f"{len(server.tables)} can be seen")
@@ -28,7 +28,7 @@ def tables(server: Server) -> Iterator[Outcome]:
         )
 
 
-def tables_without_key(server: Server) -> Iterator[Outcome]:
+def tables_without_key(server: Server) -> Iterator[CheckResult]:
     """Look for tables whose rows cannot be told apart."""
     names = [table.name for table in server.tables if not table.keyed]
     if names:
@@ -43,7 +43,7 @@ def tables_without_key(server: Server) -> Iterator[Outcome]:
         yield ok("none")
 
 
-def cascades(server: Server) -> Iterator[Outcome]:
+def cascades(server: Server) -> Iterator[CheckResult]:
     """Look for foreign keys that change rows which are not logged.
 
     InnoDB carries out cascades by itself, below where the log is written: up to MySQL 9.5 and in MariaDB only
@@ -93,7 +93,7 @@ def _cascading(server: Server) -> list[str]:
     ]
 
 
-def engines(server: Server) -> Iterator[Outcome]:
+def engines(server: Server) -> Iterator[CheckResult]:
     """Look for tables whose changes a rollback does not undo."""
     names = [
         f"{table.name} ({table.engine})"
@@ -111,7 +111,7 @@ def engines(server: Server) -> Iterator[Outcome]:
         yield ok("all have transactions")
 
 
-def topic_names(server: Server) -> Iterator[Outcome]:
+def topic_names(server: Server) -> Iterator[CheckResult]:
     """Look for tables whose topics cannot exist beside each other, or beside those that exist.
 
     Kafka's metrics take '.' and '_' for the same, and it refuses a topic that would be the second with a

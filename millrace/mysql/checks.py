@@ -8,7 +8,7 @@ privileges show where they are needed, in the server's own answer.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from millrace.finding import Level, Outcome, error, ok, warning
+from millrace.finding import CheckResult, Level, error, ok, warning
 from millrace.mysql.connection import MysqlConnection, advice_to_set
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
@@ -46,7 +46,7 @@ def check_source(connection: MysqlConnection, server_id: int, *, allow_statement
     return warnings
 
 
-def log_bin(variables: Mapping[str, str]) -> Iterator[Outcome]:
+def log_bin(variables: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look whether there is a binary log, and one that replicas can read."""
     if variables.get("log_bin") != "ON":
         yield error(
@@ -60,7 +60,7 @@ def log_bin(variables: Mapping[str, str]) -> Iterator[Outcome]:
         )
 
 
-def binlog_format(variables: Mapping[str, str], *, allow_statements: bool) -> Iterator[Outcome]:
+def binlog_format(variables: Mapping[str, str], *, allow_statements: bool) -> Iterator[CheckResult]:
     """Look whether changes are logged as rows."""
     value = variables.get("binlog_format", "ROW")
     advice = advice_to_set("binlog_format", "ROW") + "; sessions keep theirs until they reconnect"
@@ -77,7 +77,7 @@ def binlog_format(variables: Mapping[str, str], *, allow_statements: bool) -> It
         )
 
 
-def binlog_row_image(variables: Mapping[str, str]) -> Iterator[Outcome]:
+def binlog_row_image(variables: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look whether rows are logged whole."""
     value = variables.get("binlog_row_image")
     if value in {None, "FULL", "FULL_NODUP"}:
@@ -90,7 +90,7 @@ def binlog_row_image(variables: Mapping[str, str]) -> Iterator[Outcome]:
         )
 
 
-def binlog_row_metadata(variables: Mapping[str, str]) -> Iterator[Outcome]:
+def binlog_row_metadata(variables: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look whether the names of columns are in the log, where the server can log them."""
     value = variables.get("binlog_row_metadata")
     if value == "FULL":
@@ -102,7 +102,7 @@ def binlog_row_metadata(variables: Mapping[str, str]) -> Iterator[Outcome]:
         )
 
 
-def gtid_mode(variables: Mapping[str, str]) -> Iterator[Outcome]:
+def gtid_mode(variables: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look whether the transactions of a MySQL that can give GTIDs have them."""
     mode = variables.get("gtid_mode")
     if mode not in {None, "ON"}:
@@ -133,7 +133,7 @@ def own_gtids(variables: Mapping[str, str], read_server_id: int | None = None) -
     return None
 
 
-def galera(variables: Mapping[str, str]) -> Iterator[Outcome]:
+def galera(variables: Mapping[str, str]) -> Iterator[CheckResult]:
     """Look whether another node of a Galera cluster can be read when this one is lost."""
     if words := own_gtids(variables):
         yield error(

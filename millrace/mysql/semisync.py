@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from millrace.finding import Outcome, error, ok, warning
+from millrace.finding import CheckResult, error, ok, warning
 from millrace.mysql.connection import Flavour, MysqlConnection, Row, advice_to_set
 from millrace.mysql.errors import RefusedError
 
@@ -40,7 +40,7 @@ def require_semi_sync(connection: MysqlConnection) -> None:
         )
 
 
-def semi_sync_findings(connection: MysqlConnection, *, connected: bool = True) -> list[Outcome]:
+def semi_sync_findings(connection: MysqlConnection, *, connected: bool = True) -> list[CheckResult]:
     """Look whether every transaction that commits on the server is acknowledged by the reader before.
 
     An error means that a transaction can be committed, and be lost with the server, without being in Kafka.
@@ -96,7 +96,7 @@ class _Server:
         return "" if row is None else row.text("Value")
 
 
-def _findings(server: _Server) -> Iterator[Outcome]:
+def _findings(server: _Server) -> Iterator[CheckResult]:
     name, value = server.one_of("enabled")
     if value != "ON":
         yield error(
@@ -119,7 +119,7 @@ def _findings(server: _Server) -> Iterator[Outcome]:
     yield from _state(server)
 
 
-def _wait_point(server: _Server) -> Outcome:
+def _wait_point(server: _Server) -> CheckResult:
     name, value = server.one_of("wait_point")
     if value == "AFTER_SYNC":
         return ok(f"{name} is AFTER_SYNC: nobody sees a change before it is acknowledged")
@@ -136,7 +136,7 @@ def _wait_point(server: _Server) -> Outcome:
     )
 
 
-def _timeout(server: _Server) -> Outcome:
+def _timeout(server: _Server) -> CheckResult:
     name, value = server.number_of("timeout")
     timeout_ms = value or 0
     if timeout_ms >= _LEAST_TIMEOUT_MS:
@@ -148,7 +148,7 @@ def _timeout(server: _Server) -> Outcome:
     )
 
 
-def _clients(server: _Server) -> Outcome:
+def _clients(server: _Server) -> CheckResult:
     """Compare how many replicas may acknowledge with how many must."""
     clients = server.clients
     name, value = server.number_of("wait_for_replica_count", "wait_for_slave_count")
@@ -175,7 +175,7 @@ def _clients(server: _Server) -> Outcome:
     return ok(f"{clients} connected, and as many must acknowledge")
 
 
-def _state(server: _Server) -> Iterator[Outcome]:
+def _state(server: _Server) -> Iterator[CheckResult]:
     if server.status("status") == "OFF":
         yield error(
             "the server has switched to asynchronous replication",

@@ -18,7 +18,7 @@ import pytest
 
 from millrace.doctor import access_checks, log_checks, table_checks
 from millrace.doctor.server import Server
-from millrace.finding import Level, Outcome
+from millrace.finding import CheckResult, Level
 from millrace.local import MariaDB, MySQL
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
@@ -95,7 +95,7 @@ def follow(server: MySQL | MariaDB, advice: str) -> None:
     server.execute(*statements)
 
 
-CASES: dict[str, tuple[Callable[[Server], Iterator[Outcome]], dict[str, str], dict[str, Any]]] = {
+CASES: dict[str, tuple[Callable[[Server], Iterator[CheckResult]], dict[str, str], dict[str, Any]]] = {
     "row image": (log_checks.binlog_row_image, {"binlog_row_image": "'MINIMAL'"}, {}),
     "row metadata": (log_checks.binlog_row_metadata, {"binlog_row_metadata": "'MINIMAL'"}, {}),
     "checksums": (log_checks.binlog_checksum, {"binlog_checksum": "'NONE'"}, {}),

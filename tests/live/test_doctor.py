@@ -24,7 +24,7 @@ from millrace.contract import Topics
 from millrace.doctor import access_checks, examine, kafka_checks, log_checks, table_checks
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server
-from millrace.finding import Level, Outcome, error
+from millrace.finding import CheckResult, Level, error
 from millrace.kafka.client import connect
 from millrace.kafka.inspect import look_at_cluster
 from millrace.kafka.producer import TransactionalProducer
@@ -52,12 +52,12 @@ def looking_at(server: MySQL | MariaDB, **fields: Any) -> Iterator[Server]:
         yield Server(connection, **{"server_id": OUR_ID, "replica_name": "millrace-shop", **fields})
 
 
-def outcomes(server: MySQL | MariaDB, check: Any, **fields: Any) -> list[Outcome]:
+def outcomes(server: MySQL | MariaDB, check: Any, **fields: Any) -> list[CheckResult]:
     with looking_at(server, **fields) as view:
         return list(check(view))
 
 
-def only(server: MySQL | MariaDB, check: Any, **fields: Any) -> Outcome:
+def only(server: MySQL | MariaDB, check: Any, **fields: Any) -> CheckResult:
     (outcome,) = outcomes(server, check, **fields)
     return outcome
 
@@ -194,7 +194,7 @@ def test_a_reader_that_has_not_run(database):
     log_file, position = log_status_of(database)
     for start in ("earliest", "latest", "time:2026-01-31T12:00:00Z", f"{log_file}:{position}"):
         outcome = only(database, log_checks.reader_position, start=start)
-        assert outcome == Outcome(Level.OK, f"the reader has not run yet, and begins at {start}")
+        assert outcome == CheckResult(Level.OK, f"the reader has not run yet, and begins at {start}")
     gone = only(database, log_checks.reader_position, start="mysql-bin.999999:4")
     assert (gone.level, gone.text.endswith("but there is no mysql-bin.999999")) == (Level.ERROR, True)
     beyond = only(database, log_checks.reader_position, start=f"{log_file}:{1 << 40}")
@@ -276,7 +276,7 @@ def nobody(database: MySQL | MariaDB) -> Iterator[SimpleNamespace]:
 
 
 def test_privileges_that_are_missing(nobody):
-    def look(check: Any) -> Outcome:
+    def look(check: Any) -> CheckResult:
         return only(nobody.server, check, user=nobody.user, password=nobody.password)
 
     outcome = look(access_checks.privileges)
@@ -395,7 +395,7 @@ def cluster_of(kafka: Kafka, source: str) -> Cluster:
     return Cluster(Topics(source), look_at_cluster(connect(settings), f"{source}."), TopicsSettings())
 
 
-def by_level(cluster: Cluster, check: Any) -> dict[Level, Outcome]:
+def by_level(cluster: Cluster, check: Any) -> dict[Level, CheckResult]:
     return {outcome.level: outcome for outcome in check(cluster)}
 
 

@@ -15,7 +15,7 @@ from millrace.doctor import access_checks, kafka_checks, log_checks, registry_ch
 from millrace.doctor.examine import Sides, findings
 from millrace.doctor.kafka_checks import Cluster
 from millrace.doctor.server import Server, Table
-from millrace.finding import Outcome, ok, warning
+from millrace.finding import CheckResult, ok, warning
 from millrace.installation import install_command
 from millrace.kafka.inspect import ClusterView, TopicView
 from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
@@ -26,7 +26,7 @@ from tests.mysql_stub import StubConnection
 NOW_MS = int(time.time() * 1000)
 
 
-def assert_found(outcomes: Iterable[Outcome], *expected: str) -> None:
+def assert_found(outcomes: Iterable[CheckResult], *expected: str) -> None:
     """``level: text → advice [items]``, where … stands for anything."""
     found = []
     for one in outcomes:
@@ -39,7 +39,7 @@ def assert_found(outcomes: Iterable[Outcome], *expected: str) -> None:
         assert re.fullmatch(".*".join(map(re.escape, wanted.split("…"))), said), said
 
 
-def of(check: Callable[[Any], Iterator[Outcome]], *cases: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def of(check: Callable[[Any], Iterator[CheckResult]], *cases: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """What a check is to say of each subject."""
     return [(check, subject, expected) for subject, *expected in cases]
 
@@ -492,7 +492,7 @@ CLUSTERS = [
 
 @pytest.mark.parametrize(("check", "subject", "expected"), SERVERS + CLUSTERS)
 def test_what_a_check_finds(
-    check: Callable[[Any], Iterator[Outcome]], subject: Server | Cluster, expected: list[str]
+    check: Callable[[Any], Iterator[CheckResult]], subject: Server | Cluster, expected: list[str]
 ) -> None:
     assert_found(check(subject), *expected)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from millrace.doctor.report import as_json, as_lines, summary
-from millrace.finding import Finding, Level, Outcome, error, examine, listed, ok, warning
+from millrace.finding import CheckResult, Finding, Level, error, examine, listed, ok, warning
 
 FOUND = [
     Finding("server db1:3306", "log_bin", ok("3 files, 12 MiB")),
@@ -58,11 +58,11 @@ def test_json() -> None:
 
 
 def test_a_check_that_cannot_look_does_not_stop_the_others() -> None:
-    def refused(subject: str) -> Iterator[Outcome]:
+    def refused(subject: str) -> Iterator[CheckResult]:
         raise PermissionError(f"{subject} refuses")
         yield
 
-    def fine(subject: str) -> Iterator[Outcome]:
+    def fine(subject: str) -> Iterator[CheckResult]:
         yield ok(subject)
 
     first, second = examine("here", "it", (refused, fine), PermissionError)

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from millrace.finding import Level, Outcome, error, ok, warning
+from millrace.finding import CheckResult, Level, error, ok, warning
 from millrace.mysql.connection import Flavour, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
@@ -30,7 +30,7 @@ class Server(StubConnection):
         super().__init__(named, {"SHOW GLOBAL STATUS": rows})
 
 
-def found(server: Server, *, connected: bool = True) -> list[Outcome]:
+def found(server: Server, *, connected: bool = True) -> list[CheckResult]:
     return semi_sync_findings(cast("MysqlConnection", server), connected=connected)
 
 
