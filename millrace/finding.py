@@ -1,8 +1,8 @@
 """What checks find: one line each, with what to do about it.
 
-A check is a function that takes what it looks at and yields what it found, as :class:`CheckResult`: nothing where
-it does not apply. Its name is the name of the line. A check that cannot look (a privilege is missing, a link
-is lost) raises; its line is then "unchecked", and the other checks continue.
+A check is a function that takes what it looks at and yields a :class:`CheckResult` for each finding, or
+nothing if it does not apply. Its name is the name of the line. A check that cannot look (a privilege is
+missing, a link is lost) raises; its line is then "unchecked", and the other checks continue.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

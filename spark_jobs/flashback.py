@@ -345,7 +345,9 @@ def _as_option(key: Mapping[str, str]) -> str:
 # -- on the driver ------------------------------------------------------------------------------------
 
 
-def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], chosen: Chosen) -> "Outcome":
+def flashback(
+    job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], chosen: Chosen
+) -> "FlashbackResult":
     """Write what undoes the chosen changes: as a table, for the summary to be made of it."""
     (one,) = job.inputs
     with job.step("the log read"):
@@ -358,7 +360,7 @@ def flashback(job: Job, spark: SparkSession, names: Sequence[tuple[str, str]], c
         if by_transaction and ends is not None:
             between = _extent(units(job, spark, one), ends)
         tables, gone = _tables(log, ends, names, chosen, between)
-    outcome = Outcome(until, gone, unmatched, chosen.bounds)
+    outcome = FlashbackResult(until, gone, unmatched, chosen.bounds)
     changed, frames = [], []
     commits = _commits(job, spark, one, chosen)
     for table in tables:
@@ -612,7 +614,7 @@ def _withhold(change: dict[str, Any], reason: str) -> None:
         change |= {"statement": None, "lost": None, "reason": reason}
 
 
-class Outcome:
+class FlashbackResult:
     """What can be undone, and what cannot."""
 
     def __init__(
@@ -703,7 +705,7 @@ class Outcome:
             out.write(b"COMMIT;\n" if current is not None else b"")
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(outcome: FlashbackResult) -> dict[str, Any]:
     """Return the figures for ``summary.json``."""
     return {
         "as_of": str(outcome.until),
@@ -730,7 +732,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def shortfall(job: Job, outcome: Outcome) -> str | None:
+def shortfall(job: Job, outcome: FlashbackResult) -> str | None:
     """Say that not all that was asked for is undone; None where it is."""
     if outcome.nothing:
         return f"nothing is selected: {'; '.join(outcome.unmatched) or 'no change meets all conditions'}"
@@ -741,7 +743,7 @@ def shortfall(job: Job, outcome: Outcome) -> str | None:
     return "; ".join(problems) or None
 
 
-def report(job: Job, outcome: Outcome, *, written: bool) -> Report:
+def report(job: Job, outcome: FlashbackResult, *, written: bool) -> Report:
     """Build the page."""
     facts = [f"made as of {outcome.until}", *(line for bound in outcome.bounds for line in bound.lines)]
     page = Report(f"Flashback of {job.sources[0]}", facts)

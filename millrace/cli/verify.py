@@ -37,7 +37,7 @@ from millrace.runtime.settings import ServiceSettings
 from millrace.selection.rows import kind_of
 from millrace.text import printable
 from millrace.verify.history import History
-from millrace.verify.raw import Piece, compare_raw, folder_log, topic_pieces
+from millrace.verify.raw import LogBytes, compare_raw, folder_log, topic_pieces
 from millrace.verify.snapshot import later_transactions, reader_place, take_snapshot, wait_until_mapped
 from millrace.verify.tables import (
     Column,
@@ -112,7 +112,7 @@ def raw(*, log: str | None, epoch: int | None) -> None:
         )
 
 
-def _folder_log(log: str) -> Callable[[str, int], Iterator[Piece]]:
+def _folder_log(log: str) -> Callable[[str, int], Iterator[LogBytes]]:
     folder = Path(log)
     if not folder.is_dir():
         raise UserError(
@@ -122,10 +122,10 @@ def _folder_log(log: str) -> Callable[[str, int], Iterator[Piece]]:
     return folder_log(folder)
 
 
-def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
+def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[LogBytes]]:
     server = ServerLog(address)
 
-    def read(file: str, position: int) -> Iterator[Piece]:
+    def read(file: str, position: int) -> Iterator[LogBytes]:
         names = [log.name for log in server.binary_logs()]
         if file not in names:
             raise UserError(
@@ -137,7 +137,7 @@ def _server_log(address: MysqlAddress) -> Callable[[str, int], Iterator[Piece]]:
         for name, start, piece in server.pieces(file, position):
             if piece.first or (name, start) != (at, event):
                 at, event, passed = name, start, 0
-            yield Piece(name, start + passed, piece.data, start)
+            yield LogBytes(name, start + passed, piece.data, start)
             passed += len(piece.data)
 
     return read

@@ -37,10 +37,10 @@ from millrace.binlog.table import ResolvedTable, TableDefinition
 Name = tuple[str, str]
 """Database and table, as the log has them."""
 
-Piece = bytes | Absent | None
+StoredValue = bytes | Absent | None
 """A value in an image, its length in front of it where it has one; None for NULL."""
 
-Image = list[Piece]
+Image = list[StoredValue]
 """A piece for each column of the table."""
 
 LARGEST: Final = 1024 * 1024

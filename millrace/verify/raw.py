@@ -23,7 +23,7 @@ _FLAGS_POSITION: Final = len(MAGIC) + 17
 _IN_USE: Final = 1
 
 
-class Piece(NamedTuple):
+class LogBytes(NamedTuple):
     """Bytes of a log, and where they stand; ``event`` is where the event starts, where that is known.
 
     Those of an ``excluded`` event are zeros in place of the server's.
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     event: int | None = None
     excluded: bool = False
 
-    def after(self, size: int) -> "Piece":
+    def after(self, size: int) -> "LogBytes":
         """Return what is left after ``size`` bytes."""
         return self._replace(position=self.position + size, data=self.data[size:])
 
@@ -60,7 +60,7 @@ class RawComparison:
     difference: str | None = None
 
 
-def topic_pieces(kafka: KafkaSettings, source: str, epoch: int, others: set[int]) -> Iterator[Piece]:
+def topic_pieces(kafka: KafkaSettings, source: str, epoch: int, others: set[int]) -> Iterator[LogBytes]:
     """Yield what the raw topic holds of the log of one epoch, and add the others that it has to ``others``.
 
     Raises UserError for a record without a key.
@@ -81,14 +81,14 @@ def topic_pieces(kafka: KafkaSettings, source: str, epoch: int, others: set[int]
         if HEADER_CHUNK not in headers or raw_key != before:
             at = key.position
         before = raw_key
-        yield Piece(key.log_file, at, data, key.position, HEADER_EXCLUDED in headers)
+        yield LogBytes(key.log_file, at, data, key.position, HEADER_EXCLUDED in headers)
         at += len(data)
 
 
-def folder_log(folder: Path) -> Callable[[str, int], Iterator[Piece]]:
+def folder_log(folder: Path) -> Callable[[str, int], Iterator[LogBytes]]:
     """Yield the function that reads log files of ``folder`` from a place on, one after the other."""
 
-    def read(file: str, position: int) -> Iterator[Piece]:
+    def read(file: str, position: int) -> Iterator[LogBytes]:
         paths = {
             path.name: path
             for path in sorted(folder.iterdir(), key=file_order)
@@ -103,7 +103,7 @@ def folder_log(folder: Path) -> Callable[[str, int], Iterator[Piece]]:
     return read
 
 
-def _file_pieces(path: Path, name: str, position: int) -> Iterator[Piece]:
+def _file_pieces(path: Path, name: str, position: int) -> Iterator[LogBytes]:
     try:
         with path.open("rb") as stream:
             head = stream.read(len(MAGIC))
@@ -115,20 +115,20 @@ def _file_pieces(path: Path, name: str, position: int) -> Iterator[Piece]:
                 )
             stream.seek(position)
             while data := stream.read(_BLOCK):
-                yield Piece(name, position, data)
+                yield LogBytes(name, position, data)
                 position += len(data)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}", ExitCode.SOURCE) from error
 
 
-def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece]]) -> RawComparison:
+def compare_raw(topic: Iterable[LogBytes], log: Callable[[str, int], Iterator[LogBytes]]) -> RawComparison:
     """Compare the topic with the log, which is read from the topic's first place on.
 
     What the log has after the end of the topic is no difference: it is yet to be read.
     """
     outcome = RawComparison()
-    log_pieces: Iterator[Piece] | None = None
-    theirs: Piece | None = None
+    log_pieces: Iterator[LogBytes] | None = None
+    theirs: LogBytes | None = None
     for piece in topic:
         ours = piece
         if log_pieces is None:
@@ -160,7 +160,7 @@ def compare_raw(topic: Iterable[Piece], log: Callable[[str, int], Iterator[Piece
     return outcome
 
 
-def _difference(ours: Piece, theirs: Piece, size: int) -> str | None:
+def _difference(ours: LogBytes, theirs: LogBytes, size: int) -> str | None:
     if ours.data[:size] == theirs.data[:size]:
         return None
     for index in range(size):

@@ -31,7 +31,7 @@ from spark_jobs.flashback import (
     _UNDO_SCHEMA,
     Bound,
     Chosen,
-    Outcome,
+    FlashbackResult,
     Undoing,
     Unreturnable,
     _commits,
@@ -261,7 +261,7 @@ def test_a_gtid_of_mariadb_names_one_transaction() -> None:
 UNTIL = PointInTime(SourcePosition(0, "binlog.000009", 4), "0-1-9", 1_700_000_000_000, None)
 
 
-def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
+def verdict_on(outcome: FlashbackResult) -> tuple[str, str] | None:
     """The verdict of the page, which tells all that is noted."""
     job = cast("Job", SimpleNamespace(sources=["shop"], faults=Faults()))
     page = report(job, outcome, written=True)
@@ -272,13 +272,13 @@ def verdict_on(outcome: Outcome) -> tuple[str, str] | None:
 
 
 def test_nothing_is_no_success(tmp_path: Path) -> None:
-    nothing = Outcome(UNTIL, [], [], [])
+    nothing = FlashbackResult(UNTIL, [], [], [])
     nothing.write_sql(f"{tmp_path}/run/flashback.sql")
     assert (tmp_path / "run" / "flashback.sql").read_text().startswith("-- What follows undoes changes")
     assert verdict_on(nothing) == ("Nothing is selected: no change meets all conditions.", "doubt")
     nothing.unmatched = ["shop has no transaction 0-1-5"]
     assert verdict_on(nothing) == ("Nothing is selected: shop has no transaction 0-1-5.", "doubt")
-    dropped = Outcome(UNTIL, ["shop.t did not exist"], [], [])
+    dropped = FlashbackResult(UNTIL, ["shop.t did not exist"], [], [])
     assert verdict_on(dropped) == ("None of it can be undone: the report lists what cannot.", "doubt")
     dropped.transactions = 1
     assert verdict_on(dropped) == ("Not all of it can be undone: the report lists what cannot.", "doubt")
@@ -304,7 +304,7 @@ def test_what_was_asked_for_and_is_not_there_is_told(spark: SparkSession) -> Non
     assert list(_unmatched(ends.limit(0), asked, "shop")) == [
         "shop has no transaction of --gtids between the moments"
     ]
-    outcome = Outcome(UNTIL, [], [], [])
+    outcome = FlashbackResult(UNTIL, [], [], [])
     outcome.read(undone(spark, {}), [KEYED], Chosen(keys=[{"id": "1"}, {"id": "2"}]))
     assert outcome.unmatched == ["no selected change of shop.t has the key id=2"]
     assert not outcome.nothing
@@ -410,7 +410,7 @@ def test_a_time_is_told_as_a_place_and_doubted_where_the_log_is_not_in_its_order
     )
     early = Bound("--after", "1969-01-01", None)
     assert str(early) == "--after 1969-01-01 is before the first transaction of the log"
-    outcome = Outcome(UNTIL, [], [], [bound, early])
+    outcome = FlashbackResult(UNTIL, [], [], [bound, early])
     outcome.read(undone(spark, {}), [KEYED], Chosen())
     assert verdict_on(outcome) == ("All selected changes can be undone.", "good")
     outcome.bounds = [replace(bound, doubt=doubt)]

@@ -11,7 +11,7 @@ from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RefusedError
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from millrace.verify.raw import Piece, compare_raw, folder_log
+from millrace.verify.raw import LogBytes, compare_raw, folder_log
 from millrace.verify.snapshot import take_snapshot
 
 LOG = {"bin.000001": b"\xfebin" + bytes(range(100)), "bin.000002": b"\xfebin" + bytes(range(50))}
@@ -24,7 +24,7 @@ def topic(log=LOG, start=4):
         for first, last in itertools.pairwise(CUTS):
             event = data[4 + first : 4 + last]
             if event and 4 + first >= start:
-                yield Piece(file, 4 + first, event, 4 + first)
+                yield LogBytes(file, 4 + first, event, 4 + first)
         start = 4
 
 
