@@ -50,16 +50,19 @@ from spark_jobs.loops.ping_pong import TURNS, contests, shared_updates, states_o
 from spark_jobs.loops.presence import (
     EMPTIED,
     FILTERED,
+    NO_ROWS,
     OWN,
     RESTORED,
     SHARED_ID,
     SKIPPED,
-    Claim,
+    STATEMENTS,
     Stream,
     absences,
     claims,
+    domain,
     executed_before,
     find_streams,
+    heirs,
     in_transit,
     order_of,
     pairs,
@@ -67,6 +70,7 @@ from spark_jobs.loops.presence import (
     sign,
     stream_frame,
     uncompared,
+    without_rows,
 )
 from spark_jobs.loops.report import Findings, report, summary
 from spark_jobs.loops.topology import Passage, Topology, in_rings, infer
@@ -121,7 +125,12 @@ def investigate(
         judged = persisted(_judged(events, signed, suspected, ringed))
         repeated = _repeats(judged)
     with steps.step("members compared"):
-        absent, reordered = _absent(spark, present, streams, common, claims(streams, common, counts, shared))
+        made, continued = claims(streams, common, counts, shared), heirs(streams, common)
+        with_statements = {
+            row.stream for row in counted if row.statements and row.server_id not in streams[row.stream].own
+        }
+        missing = absences(spark, present, made, streams, continued, with_statements)
+        absent, reordered = _absent(spark, present, streams, common, missing)
         lost = _absences(absent)
         if any(one.rule == OWN for one in lost):
             mixed = _mixed(present, absent)
@@ -143,6 +152,7 @@ def investigate(
             passed=_passed(suspected, judged),
             written_at=_written_at(suspected, streams),
             tables=_tables(signed),
+            domains=_domains(counted),
             diverging=_diverging(present),
             counts=counts,
             spans={(row.stream, row.server_id): (row.since, row.until) for row in counted},
@@ -154,7 +164,7 @@ def investigate(
         evidence = _evidence(spark, incidents, selectable, signed, logs)
         told = _told(spark, incidents, absent)
         lacking = uncompared(spark, present, streams, common, facts.topology.reached, told)
-        unsure = in_transit(lacking, signed, streams)
+        unsure = [*in_transit(lacking, signed, streams), *without_rows(absent, streams)]
     shown = evidence.where(sf.col("nth") <= _KEYS_SHOWN).orderBy("incident", "nth").collect()
     keys: dict[int, list[str]] = {}
     for row in shown:
@@ -247,7 +257,11 @@ def _repeats(judged: DataFrame) -> list[Repeat]:
 
 def _counts(signed: DataFrame) -> DataFrame:
     return signed.groupBy("stream", "server_id").agg(
-        sf.count("*").alias("transactions"), sf.min("dated").alias("since"), sf.max("dated_to").alias("until")
+        sf.count("*").alias("transactions"),
+        sf.min("dated").alias("since"),
+        sf.max("dated_to").alias("until"),
+        sf.count_if(sf.col("logged") == STATEMENTS).alias("statements"),
+        sf.collect_set(domain()).alias("domains"),
     )
 
 
@@ -256,10 +270,10 @@ def _absent(
     present: DataFrame,
     streams: Sequence[Stream],
     common: Sequence[Row],
-    made: Sequence[Claim],
+    missing: DataFrame,
 ) -> tuple[DataFrame, list[Reordered]]:
-    """Return what is missing, and what did not arrive in commit order."""
-    found = persisted(absences(spark, present, made, streams))
+    """Return what of that is ``missing``, and what did not arrive in commit order."""
+    found = persisted(missing)
     by_order = (
         found.where(sf.col("rule").isin(SKIPPED, OWN)).select("reference", "member", "origin").distinct()
     )
@@ -334,6 +348,7 @@ def _absences(absent: DataFrame) -> list[Absence]:
         sf.min("dated").alias("dated"),
         sf.max("dated_to").alias("dated_to"),
         sf.max("tables").alias("tables"),
+        sf.max(domain()).alias("domain"),
         sf.collect_set("reference").alias("references"),
         sf.max("proven").alias("proven"),
     )
@@ -347,6 +362,7 @@ def _absences(absent: DataFrame) -> list[Absence]:
         sf.min("dated").alias("since"),
         sf.max("dated_to").alias("until"),
         sf.array_distinct(sf.flatten(sf.collect_set("tables"))).alias("tables"),
+        sf.sort_array(sf.collect_set("domain")).alias("domains"),
         sf.array_distinct(sf.flatten(sf.collect_set("references"))).alias("references"),
         sf.max("proven").alias("proven"),
     )
@@ -440,6 +456,13 @@ def _tables(signed: DataFrame) -> dict[int, frozenset[str]]:
     return {stream: frozenset(tables) for stream, tables in found.items()}
 
 
+def _domains(counted: Sequence[Row]) -> dict[int, frozenset[str]]:
+    found: dict[int, frozenset[str]] = {}
+    for row in counted:
+        found[row.stream] = found.get(row.stream, frozenset()) | frozenset(row.domains)
+    return found
+
+
 def _diverging(present: DataFrame) -> list[Diverging]:
     """Count by origin what changes other rows on one member than on another, under one GTID."""
     found = present.where("diverges").groupBy("origin").agg(
@@ -453,11 +476,12 @@ def _diverging(present: DataFrame) -> list[Diverging]:
 
 
 def _told(spark: SparkSession, incidents: Sequence[Incident], absent: DataFrame) -> DataFrame:
-    """Return what incidents say is missing: signatures, and the streams that lack them."""
+    """Return what is told elsewhere: signatures, and the streams that lack them."""
     selects = {select for one in incidents for select in one.selects}
     selected = spark.createDataFrame(sorted(selects), "rule string, origin bigint, member int")
     chosen = absent.join(sf.broadcast(selected), ["rule", "origin", "member"], "left_semi")
-    return chosen.select("signature", "member").distinct()
+    unproved = absent.where(sf.col("rule") == NO_ROWS)
+    return chosen.unionByName(unproved).select("signature", "member").distinct()
 
 
 def _patterns(present: DataFrame, number: int) -> DataFrame:

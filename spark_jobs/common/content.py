@@ -2,7 +2,8 @@
 
 Table ids, positions, checksums, execution times and transaction numbers change with every server and lap;
 they are left out. Rows are compared by database, table, operation and decoded values, statements by
-database, text and the variables set before them. The digests of the parts are added up, so the result does
+database, text and the variables set before them; LOAD DATA by its text without the file's name, and by the
+file. The digests of the parts are added up, so the result does
 not depend on how the rows of a transaction are distributed over events.
 """
 
@@ -11,8 +12,7 @@ from typing import Any, Final
 
 from millrace.binlog.declaration import Event
 from millrace.binlog.events import (
-    AppendBlockEvent,
-    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
     IntvarEvent,
     RandEvent,
     UserVarEvent,
@@ -49,8 +49,12 @@ def digest(*parts: Any) -> int:
 
 
 def statement_digest(event: Event) -> int | None:
-    """Return the hash of what an event of :data:`CONTENT_TYPES` does; null for BEGIN and the like."""
+    """Return the hash of what an event of :data:`CONTENT_TYPES` does; null for BEGIN and blocks of files."""
     match event:
+        case ExecuteLoadQueryEvent():
+            # A replica has another name for the file, and divides it into other blocks.
+            before, after = event.query[: event.fn_pos_start], event.query[event.fn_pos_end :]
+            return digest("load", event.database, event.dup_handling, before, after)
         case StatementEvent():
             query = event.query
             return None if query.upper() in _FRAME else digest("statement", event.database, query)
@@ -61,6 +65,4 @@ def statement_digest(event: Event) -> int | None:
         case UserVarEvent():
             value = event.is_null, event.type, event.charset, event.value, event.flags
             return digest("user_var", event.name, *value)
-        case BeginLoadQueryEvent() | AppendBlockEvent():
-            return digest("block", event.block_data)
     return None

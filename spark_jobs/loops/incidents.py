@@ -66,6 +66,8 @@ class Absence:
     since: int | None = None
     until: int | None = None
     tables: Sequence[str] = ()
+    domains: Sequence[str] = ()
+    """Domains of their GTIDs, in MariaDB."""
     proven: bool = True
     found_as: str = ""
 
@@ -104,8 +106,9 @@ class Facts:
     """What was found in the logs.
 
     ``passed`` are the streams through which repeated transactions of an origin went, ``written_at`` those
-    that committed them first, ``tables`` what each stream has changes of, ``counts`` how many transactions a
-    stream has of an origin, ``spans`` the first and the last time of these.
+    that committed them first, ``tables`` what each stream has changes of, ``domains`` the GTID domains of
+    these, ``counts`` how many transactions a stream has of an origin, ``spans`` the first and the last time
+    of these.
     """
 
     streams: Sequence[Stream]
@@ -120,6 +123,7 @@ class Facts:
     passed: Mapping[int, frozenset[int]] = field(default_factory=dict)
     written_at: Mapping[int, frozenset[int]] = field(default_factory=dict)
     tables: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    domains: Mapping[int, frozenset[str]] = field(default_factory=dict)
     counts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     spans: Mapping[tuple[int, int], tuple[int | None, int | None]] = field(default_factory=dict)
 
@@ -380,12 +384,15 @@ def _circulates(facts: Facts, origin: int, found: Sequence[Repeat]) -> bool:
 
     A member drops what it wrote itself. So what it has once does not go round through it, unless it has
     another id by now, or its log was not read so far. If it has applied its own again, its id was changed.
+    What several others have more and more often goes round among them.
     """
     again = facts.sources(one.stream for one in found)
     owners = facts.owners(origin)
     if set(owners) & set(again):
         return len(again) > 1 or any(_still_going(facts, one) for one in found)
     rings = [facts.topology.ring_of(member) for member in again]
+    if len(again) > 1 and max(one.laps for one in found) >= _SEVERAL:
+        return True
     if not owners:
         once = [m for m in facts.sources(facts.passed.get(origin, ())) if m not in again]
         several = len(once) > 1 or sum(one.transactions for one in found) >= _SEVERAL
@@ -525,6 +532,8 @@ def _stop_loop(
     member = owners[0] if owners else min(members, key=lambda one: len(facts.topology.upstream(one)) > 1)
     own = facts.stream_of(member).own
     if own and own[-1] == origin:
+        if member not in members:
+            return []  # it drops what it receives of its own
         why = (
             f"if SELECT @@GLOBAL.server_id shows another id: gives {member} the id back with which it wrote "
             "these, and it drops them. Before an id is changed, stop writing, and wait until all members "
@@ -700,10 +709,21 @@ def _missing(facts: Facts) -> Iterator[Incident]:
 
 
 def _is_filtered(facts: Facts, place: str, lost: Sequence[Absence]) -> bool:
-    """Return whether all that got lost somewhere changes tables of which nothing is there."""
-    there = {t for one in facts.streams if one.source == place for t in facts.tables.get(one.number, ())}
+    """Return whether nothing is at a member of the tables, or of the domains, of what got lost there."""
     tables = {table for one in lost for table in one.tables}
-    return bool(tables) and not tables & there
+    return (bool(tables) and not tables & _there(facts, place, facts.tables)) or bool(
+        _left_out_domains(facts, place, lost)
+    )
+
+
+def _left_out_domains(facts: Facts, place: str, lost: Sequence[Absence]) -> list[str]:
+    """Return the GTID domains of what got lost at a member, if it has nothing of them."""
+    domains = {domain for one in lost for domain in one.domains}
+    return sorted(domains) if not domains & _there(facts, place, facts.domains) else []
+
+
+def _there(facts: Facts, place: str, found: Mapping[int, frozenset[str]]) -> set[str]:
+    return {each for one in facts.streams if one.source == place for each in found.get(one.number, ())}
 
 
 def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> Incident:
@@ -713,10 +733,11 @@ def _skipped_on_purpose(facts: Facts, place: str, lost: Sequence[Absence]) -> In
     origins = sorted({one.origin for one in lost})
     tables = _tables(one.tables for one in lost)
     there = facts.sources(number for one in lost for number in one.references)
+    of_tables = f" of {', '.join(tables)}" if tables else ""
     what = (
         f"Skipped on purpose at {place}: it has an empty transaction under {number:,} GTIDs of "
-        f"{_servers(origins)}, as SET gtid_next makes it in place of one that failed. Their changes of "
-        f"{', '.join(tables)}, which {_and(there)} has, are not on {_and([place, *behind])}. "
+        f"{_servers(origins)}, as SET gtid_next makes it in place of one that failed. Their changes"
+        f"{of_tables}, in the log of {_and(there)}, are not on {_and([place, *behind])}. "
         "Compare the rows of these events with the tables, and write what is missing on each of them with "
         "SET SESSION sql_log_bin = 0."
     )
@@ -783,8 +804,8 @@ def _restored(facts: Facts, origin: int, lost: Sequence[Absence]) -> Iterator[In
         sure = "its log begins after them; without GTIDs only its tables show whether they are there"
     transactions = sum(one.transactions for one in lost)
     what = (
-        f"{member} lacks {transactions:,} transactions of its own id, {origin}, which "
-        f"{_and(facts.sources(r for one in lost for r in one.references))} has: {sure}. A member that was "
+        f"{member} lacks {transactions:,} transactions of its own id, {origin}, in the log of "
+        f"{_and(facts.sources(r for one in lost for r in one.references))}: {sure}. A member that was "
         "restored from a backup under its old id drops what it wrote after the backup when it arrives again."
     )
     regain = (
@@ -808,10 +829,9 @@ def _lacking(facts: Facts, place: str, lost: Sequence[Absence], *, filtered: boo
     origins = sorted({one.origin for one in lost})
     how = _NOT_ARRIVED.get(lost[0].rule, "").format("this origin" if len(origins) == 1 else "these origins")
     if filtered:
-        how = (
-            f"They change only tables of which {place} has no change at all: most likely a filter leaves "
-            "them out."
-        )
+        domains = _left_out_domains(facts, place, lost)
+        only = f"are of the GTID domain {_and(domains)}," if domains else "change only tables"
+        how = f"They {only} of which {place} has no change at all: most likely a filter leaves them out."
     show = _Dialect.of(facts.stream_of(place)).show
     how += f" {show} at {place} shows filters, IGNORE_SERVER_IDS, and skipped errors."
     return Incident(

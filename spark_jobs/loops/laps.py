@@ -51,7 +51,9 @@ def suspects(present: DataFrame, owners: Iterable[tuple[int, int, int, int]]) ->
 def repeats(signed: DataFrame, suspected: DataFrame) -> DataFrame:
     """Return the occurrences of suspected transactions, numbered in each log as ``nth`` from 1."""
     same = Window.partitionBy("stream", "signature")
-    chosen = signed.join(suspected.select("signature", "expected", "differs"), "signature")
+    chosen = signed.join(
+        suspected.select("signature", "expected", "differs", sf.col("origin").alias("of")), "signature"
+    )
     counted = chosen.withColumn("occurrences", sf.count("*").over(same))
     more = sf.col("occurrences") > sf.coalesce("expected", sf.lit(1))
     several = counted.where(more | sf.col("differs") | (sf.col("occurrences") >= _SECONDS_SEEN))
@@ -120,7 +122,10 @@ def judge(repeated: DataFrame, ringed: Sequence[int]) -> DataFrame:
         sf.first("expected").alias("expected"),
         sf.max("differs").alias("differs"),
         sf.min_by("transaction", "nth").alias("transaction"),
-        sf.min_by("server_id", "nth").alias("origin"),
+        # Those of one GTID are one finding, whatever servers have used it.
+        sf.coalesce(sf.max(sf.when(sf.col("differs"), sf.col("of"))), sf.min_by("server_id", "nth")).alias(
+            "origin"
+        ),
         sf.min_by("tables", "nth").alias("tables"),
         sf.max("bytes").alias("bytes"),
         sf.max("form").alias("form"),

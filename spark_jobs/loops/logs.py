@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.avro.events import EventRecord
 from millrace.binlog.events import (
+    AppendBlockEvent,
+    BeginLoadQueryEvent,
     FormatDescriptionEvent,
     GtidEvent,
     GtidTaggedLogEvent,
@@ -29,7 +31,7 @@ from millrace.binlog.events import (
 from millrace.binlog.events.gtid import commit_times
 from millrace.binlog.events.query import StatementEvent
 from millrace.binlog.events.rows import RowsEvent, RowsOperation
-from millrace.binlog.statement import TRANSACTION_CONTROL, classify
+from millrace.binlog.statement import TRANSACTION_CONTROL, StatementKind, classify
 from millrace.binlog.types import HeaderFlag
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, EventKey
 from millrace.kafka.errors import InputLostError
@@ -82,8 +84,9 @@ TABLES: Final[Mapping[str, str]] = {
 not those in a compressed one, and ``bytes`` theirs. ``first_key`` and ``last_key`` are keys of raw events.
 ``dated`` and ``dated_to`` are the times, in seconds since 1970, of what changes something, which are the same
 on every member of a topology; null where no event has one. ``form`` is how it is logged: ``rows``,
-``statements``, ``ddl`` for a statement that is a transaction by itself, ``empty``, or, with a GTID, ``cut``
-where it does not begin and end in what is read. ``changes`` is how many rows (with a GTID: rows events) or
+``statements``, ``ddl`` for a statement that is a transaction by itself, ``decision`` for XA COMMIT and XA
+ROLLBACK, ``empty``, or, with a GTID, ``mixed`` for rows and statements, and ``cut`` where it does not begin
+and end in what is read. ``changes`` is how many rows (with a GTID: rows events) or
 statements it has, ``digest`` the sum of their digests below :data:`~spark_jobs.common.content.DIGESTS`; null
 where there are none. How rows are spread over events does not matter. Rows whose table map lies before the
 transaction are left out. With a GTID, rows are not decoded: ``digest`` is that of their bytes, which are
@@ -110,6 +113,7 @@ _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 _CHUNK: Final = re.compile(CHUNK.encode())
 _CUT: Final = ""
+_DECISIONS: Final = frozenset({StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK})
 
 EventLine = tuple[int, str, str, str | None, int]
 """Offset, key of the raw event, type, transaction and time of an event that is not in a compressed one."""
@@ -192,7 +196,9 @@ class _Transaction:
     dated_to: int | None = None
     thread_id: int | None = None
     rows: bool = False
+    statements: bool = False
     alone: bool = False
+    decision: bool = False
     original_commit_us: int | None = None
     immediate_commit_us: int | None = None
     tables: set[tuple[str | None, str | None]] = field(default_factory=set)
@@ -201,6 +207,8 @@ class _Transaction:
     maps: dict[int, bytes] = field(default_factory=dict)
     """Definitions of tables by table id."""
     images: blake2b | None = None
+    file: blake2b | None = None
+    """The file of a LOAD DATA, as far as its blocks have come."""
     layout: int | None = None
     part: tuple[Any, ...] = ()
     inserts: bool = True
@@ -223,7 +231,9 @@ class _Transaction:
         if self.by_gtid and (self.lap == BEFORE or not self.ended):
             return "cut"
         if self.rows:
-            return "rows"
+            return "mixed" if self.by_gtid and self.statements else "rows"
+        if self.decision:
+            return "decision"
         return "ddl" if self.alone else "statements" if self.changes else "empty"
 
     def note_images(self, part: tuple[Any, ...], images: bytes) -> None:
@@ -237,15 +247,29 @@ class _Transaction:
         self.images.update(images)
         self.changes += 1
 
-    def note_statement(self, event: StatementEvent, flags: int) -> None:
-        """Take note of whether a statement changes temporary tables alone."""
+    def note_block(self, block: bytes) -> None:
+        """Take in a block of the file of a LOAD DATA."""
+        self.file = self.file or blake2b(digest_size=8)
+        self.file.update(block)
+
+    def end_file(self) -> int:
+        """Return the digest of the file whose blocks have come, 0 if there is none."""
+        number, self.file = _number(self.file), None
+        return number
+
+    def note_statement(self, event: StatementEvent, flags: int, *, ends: bool) -> None:
+        """Take note of what a statement is, and whether it changes temporary tables alone."""
         statement = classify(event.query)
+        self.decision = self.decision or statement.kind in _DECISIONS
         if statement.kind in TRANSACTION_CONTROL:
             return
+        self.statements, self.alone = True, self.alone or ends
         names = statement.changes or statement.tables
         told = statement.temporary or bool(flags & HeaderFlag.THREAD_SPECIFIC_F)
         if not told or not names:
             self.lasting = True
+            if len(self.tables) < _MOST_TABLES:
+                self.tables |= {(name.database or event.database, name.table) for name in names}
             return
         self.creates = self.creates or statement.temporary
         self.temporary |= {
@@ -411,11 +435,12 @@ class LogReader:
             found = statement_digest(event)
             if isinstance(event, StatementEvent):
                 one.thread_id = max(one.thread_id or 0, event.thread_id)
-                one.note_statement(event, record.header.flags)
+                one.note_statement(event, record.header.flags, ends=record.ends is not None)
+            if isinstance(event, BeginLoadQueryEvent | AppendBlockEvent):
+                one.note_block(event.block_data)
             if found is not None:
                 one.act(record.timestamp)
-                one.alone = one.alone or record.ends is not None
-                one.changes, one.digest = one.changes + 1, (one.digest + found) % DIGESTS
+                one.changes, one.digest = one.changes + 1, (one.digest + found + one.end_file()) % DIGESTS
 
     def _digest(self, one: _Transaction, record: EventRecord, event: RowsEvent, images: bytes) -> None:
         """Take in what rows are, if their table is known."""

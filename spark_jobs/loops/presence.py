@@ -17,7 +17,8 @@ of a log that has it:
   from before and after it have arrived since its log began;
 - ``shared id``: of an id that two servers have;
 - ``emptied``: the member has it under its GTID without the changes that another log has, or without those of
-  some tables: an empty transaction was executed in its place;
+  some tables: an empty transaction was executed in its place. A member that logs statements as rows has an
+  empty transaction for a statement that changes no row, too: that proves nothing;
 - ``left out``: the same, of tables of which the member has no change at all: a filter leaves them out.
 
 What a member lacks without such a claim was not compared, and :func:`uncompared` says where it lies: before
@@ -46,6 +47,8 @@ SKIPPED, OWN, NEVER, RESTORED, SHARED_ID = "skipped", "own", "never", "restored"
 EMPTIED, FILTERED = "emptied", "left out"
 BEFORE, AFTER, BETWEEN, ONE_LOG = "before", "after", "between", "one log"
 """Why something was not compared."""
+NO_ROWS = "no rows"
+"""The same, of statements that a member which logs rows has without any."""
 TRANSIT = "in transit"
 """The same, of what a member that is as far as the others will still receive."""
 _ORDER: Final = (BETWEEN, AFTER, BEFORE)
@@ -68,6 +71,10 @@ _PERIODS: Final = 1000
 _GTID: Final = "gtid"
 _DDL: Final = "ddl"
 _EMPTY: Final = "empty"
+STATEMENTS: Final = "statements"
+_ROWS: Final = "rows"
+_CUT: Final = "cut"
+_DECISION: Final = "decision"
 _SECOND: Final = 1
 _SLACK_S: Final = 2
 _LAG_S: Final = 60
@@ -259,6 +266,12 @@ def sign(occurrences: DataFrame, numbers: DataFrame, *, by_commit: bool) -> Data
     return formed.drop("digest", "temporary", "creates").join(sf.broadcast(numbers), ["source", "epoch"])
 
 
+def domain() -> Column:
+    """Return the domain of a GTID of MariaDB; null for other transactions."""
+    parts = sf.split("transaction", "-", -1)
+    return sf.when(sf.col("by_gtid") & (sf.size(parts) == 3), sf.get(parts, sf.lit(0)))
+
+
 def _with_temporary(occurrences: DataFrame) -> DataFrame:
     """Return what changes only temporary tables, as their CREATE in any log tells: ``is_temporary``."""
     doubtful = occurrences.where("temporary is not null")
@@ -277,19 +290,19 @@ def presence(signed: DataFrame) -> DataFrame:
     """Return a row per signature.
 
     ``seen`` holds for each stream that has it how often and between what offsets, ``at`` which position of
-    its log, of how many ``tables``, and whether it is ``empty`` there. ``differs`` tells that one GTID stands
-    for several transactions, ``diverges`` that it changes rows that were different before, ``lapped`` that a
-    log has one original commit with several later ones.
+    its log, of how many tables (``width``), and how it is ``logged`` there. ``statements`` tells that it is
+    statements in all logs in which it is not empty, ``differs`` that one GTID stands for several
+    transactions, ``diverges`` that it changes rows that were different before, ``lapped`` that a log has one
+    original commit with several later ones.
     """
-    real, rows = sf.col("logged") != _EMPTY, sf.col("logged") == "rows"
+    real, rows = sf.col("logged") != _EMPTY, sf.col("logged") == _ROWS
     by_content = sf.struct(sf.when(real, 0).otherwise(1), "first_offset")
     each = signed.groupBy("signature", "stream").agg(
         sf.max("by_gtid").alias("by_gtid"),
         sf.min_by("server_id", by_content).alias("origin"),
         sf.min(sf.when(real, sf.col("server_id"))).alias("low_id"),
         sf.max(sf.when(real, sf.col("server_id"))).alias("high_id"),
-        sf.bool_and(~real).alias("empty"),
-        sf.bool_or(rows).alias("rows"),
+        sf.min_by("logged", by_content).alias("logged"),
         sf.bool_or("is_temporary").alias("temporary"),
         sf.min(sf.when(rows, sf.col("layout"))).alias("low_layout"),
         sf.max(sf.when(rows, sf.col("layout"))).alias("high_layout"),
@@ -316,7 +329,7 @@ def presence(signed: DataFrame) -> DataFrame:
     )
     each = each.withColumn("width", sf.size("tables"))
     found = "stream", "times", "first_offset", "last_offset", "committed_us", "original_us"
-    place = sf.struct(*found, "at", "empty", "rows", "width")
+    place = sf.struct(*found, "at", "logged", "width")
     moved = sf.coalesce(sf.max("last_dated") - sf.min("dated"), sf.lit(0)) > _SECOND
     ids = sf.coalesce(sf.min("low_id") != sf.max("high_id"), sf.lit(False))
     # Where all rows are logged alike, other bytes are other rows.
@@ -324,14 +337,15 @@ def presence(signed: DataFrame) -> DataFrame:
     other = sf.coalesce(alike & (sf.min("low_content") != sf.max("high_content")), sf.lit(False))
     # A replica may rewrite the names of databases (replicate-rewrite-db).
     names = sf.array_distinct(sf.transform("tables", lambda name: sf.substring_index(name, ".", -1)))
-    tables = sf.collect_set(sf.when(sf.col("rows"), names))
-    most = sf.max(sf.when(sf.col("rows"), sf.size(names)))
+    tables = sf.collect_set(sf.when(rows, names))
+    most = sf.max(sf.when(rows, sf.size(names)))
     other_tables = sf.size(sf.array_distinct(sf.flatten(tables))) > sf.coalesce(most, sf.lit(0))
-    width = sf.max(sf.when(sf.col("rows"), sf.col("width")))
+    width = sf.max(sf.when(rows, sf.col("width")))
+    statements = sf.col("logged") == STATEMENTS
     differs = sf.max("by_gtid") & (ids | moved | (other & sf.bool_and("inserts")) | other_tables)
     return each.groupBy("signature").agg(
         sf.max("by_gtid").alias("by_gtid"),
-        sf.min_by("origin", sf.struct("empty", "stream")).alias("origin"),
+        sf.min_by("origin", sf.struct(~real, "stream")).alias("origin"),
         sf.min("dated").alias("dated"),
         sf.max("dated_to").alias("dated_to"),
         sf.min_by("transaction", "stream").alias("transaction"),
@@ -340,7 +354,7 @@ def presence(signed: DataFrame) -> DataFrame:
         differs.alias("differs"),
         (sf.max("by_gtid") & other & ~differs).alias("diverges"),
         sf.bool_or("lapped").alias("lapped"),
-        sf.bool_or("rows").alias("rows"),
+        (sf.bool_and(statements | ~real) & sf.bool_or(statements)).alias("statements"),
         sf.bool_or("temporary").alias("temporary"),
         width.alias("width"),
         sf.sort_array(sf.collect_list(place)).alias("seen"),
@@ -415,9 +429,21 @@ def claims(
                 for r in rows
                 if r.origin not in twice
             ]
+            made += _decisions(reference, member, [r for r in rows if r.origin not in twice])
             origins = {origin for number, origin in has if number == reference.number} - twice
             made += _never(reference, member, rows, {o for o in origins if (member.number, o) not in has})
             made += _restored(reference, member, rows, origins & set(member.own))
+    return made
+
+
+def _decisions(reference: Stream, member: Stream, rows: Sequence[Row]) -> list[Claim]:
+    """Say the same of XA COMMIT and XA ROLLBACK, which all servers log alike, by all of their origin."""
+    made = []
+    for origin in {row.origin for row in rows if row.form != _GTID}:
+        of_origin = [row for row in rows if row.origin == origin and row.form != _GTID]
+        span = min(row.low for row in of_origin), max(row.high for row in of_origin)
+        rule = OWN if origin in member.own else SKIPPED
+        made.append(Claim(reference.number, member.number, origin, _DECISION, rule, *span))
     return made
 
 
@@ -454,17 +480,44 @@ def _restored(reference: Stream, member: Stream, rows: Sequence[Row], origins: s
         if foreign:
             high = min(own) - 1 if own else max(row.high for row in foreign)
             made.append(Claim(*both, origin, None, RESTORED, min(row.low for row in foreign), high))
-        if rows and member.gtids is not None:  # they tell what is older than its log
+        if rows and member.gtids:  # they tell what is older than its log
             high = min(own) - 1 if own else _EVERYWHERE[1]
             made.append(Claim(*both, origin, _GTID, RESTORED, _EVERYWHERE[0], high))
     return made
 
 
-def absences(
-    spark: SparkSession, present: DataFrame, made: Sequence[Claim], streams: Sequence[Stream]
+def heirs(streams: Sequence[Stream], common: Iterable[Row]) -> list[list[int]]:
+    """Return for each stream those whose transactions its server has: itself, and logs that it continues.
+
+    A log that was reset (RESET MASTER) continues the earlier one of its source: it lists nothing as older,
+    and repeats nothing. A server that was restored repeats what it receives again.
+    """
+    joined = {(row.reference, row.member) for row in common}
+    return [
+        [one.number]
+        if one.gtids
+        else [
+            other.number
+            for other in streams
+            if other.source == one.source
+            and other.epoch <= one.epoch
+            and (one.number, other.number) not in joined
+        ]
+        for one in streams
+    ]
+
+
+def absences(  # noqa: PLR0917 - what is known of the logs
+    spark: SparkSession,
+    present: DataFrame,
+    made: Sequence[Claim],
+    streams: Sequence[Stream],
+    continued: Sequence[Sequence[int]],
+    with_statements: Collection[int],
 ) -> DataFrame:
     """Return what is missing: a row per signature, ``member`` and ``reference``, with its ``rule``.
 
+    ``continued`` is of :func:`heirs`, ``with_statements`` the streams that have statements of other servers.
     ``lacking`` is how many occurrences are missing, for a member may have some of several equal ones.
     """
     first = {one.number: one.first_time or 0 for one in streams}
@@ -479,8 +532,10 @@ def absences(
     members = present.where(uneven & (sf.col("form") != _DDL) & ~sf.col("temporary")).withColumn(
         "gone", sf.explode(numbers)
     )
-    had = sf.filter("seen", lambda place: place.stream == sf.col("gone"))
-    lacking = members.withColumn("had", sf.coalesce(sf.get(had, sf.lit(0)).times, sf.lit(0)))
+    of = sf.get(sf.array(*(sf.array(*map(sf.lit, numbers)) for numbers in continued)), sf.col("gone"))
+    had = sf.filter("seen", lambda place: sf.array_contains(of, place.stream))
+    times = sf.array_max(sf.transform(had, lambda place: place.times))
+    lacking = members.withColumn("had", sf.coalesce(times, sf.lit(0)))
     referred = lacking.withColumn("p", sf.explode("seen")).where("p.stream != gone")
     owned = _is_owned(streams)
     short = (sf.col("had") == 0) | (owned & ~sf.col("by_gtid") & (sf.col("had") < sf.col("p.times")))
@@ -501,12 +556,14 @@ def absences(
     cut = sf.col("gone").isin([one.number for one in streams if one.cut])
     bounded = (sf.col("rule") == SHARED_ID) | (cut & sf.col("rule").isin(RESTORED, NEVER))
     late = ~bounded | sf.coalesce(sf.col("dated") >= began, sf.lit(True))
+    no_rows = sf.col("by_gtid") & sf.col("statements") & ~sf.col("gone").isin(*with_statements)
+    rule = sf.when(no_rows & sf.col("rule").isin(SKIPPED, NEVER, EMPTIED), NO_ROWS).otherwise(sf.col("rule"))
     amount = sf.when(sf.col("had") == 0, sf.when(owned, sf.col("p.times")).otherwise(1)).otherwise(
         sf.col("p.times") - sf.col("had")
     )
     return found.where(late).select(
         "signature", "transaction", "by_gtid", "origin", "form", "dated", "dated_to", "tables", "member",
-        "reference", "rule", "low", "high", amount.alias("lacking"),
+        "reference", rule.alias("rule"), "low", "high", amount.alias("lacking"),
         sf.col("p.first_offset").alias("first_offset"), sf.col("p.last_offset").alias("last_offset"),
     )  # fmt: skip
 
@@ -515,21 +572,26 @@ def _emptied(present: DataFrame, streams: Sequence[Stream]) -> DataFrame:
     """Return what members have under its GTID without the changes, or some of the tables, of another log."""
     owned = _is_owned(streams, "m")
 
-    def lacks(place: Column, owned: Column) -> Column:
-        return place.empty | (~owned & place.rows & (place.width < sf.col("width")))
+    def is_narrow(place: Column) -> Column:
+        return sf.coalesce((place.logged == _ROWS) & (place.width < sf.col("width")), sf.lit(False))
 
-    some = present.where(sf.col("by_gtid") & sf.col("rows") & (sf.size("seen") > 1))
-    less = sf.exists("seen", lambda place: place.empty | (place.width < sf.col("width")))
+    def is_empty(place: Column) -> Column:
+        return place.logged == _EMPTY
+
+    some = present.where(sf.col("by_gtid") & ~sf.col("temporary") & (sf.size("seen") > 1))
+    less = sf.exists("seen", lambda place: is_empty(place) | is_narrow(place))
     each = some.where(less).withColumn("m", sf.explode("seen"))
-    lacking = each.where(lacks(sf.col("m"), owned)).withColumn("p", sf.explode("seen"))
+    lacking = each.where(is_empty(sf.col("m")) | (~owned & is_narrow(sf.col("m"))))
+    lacking = lacking.withColumn("p", sf.explode("seen"))
     placed = some.select("tables", "width", sf.explode("seen").alias("m"))
-    logged = placed.where(sf.col("m.rows") & (sf.col("m.width") == sf.col("width"))).select(
+    logged = placed.where(~is_empty(sf.col("m")) & ~is_narrow(sf.col("m"))).select(
         sf.col("m.stream").alias("of"), sf.explode("tables").alias("table")
     )
     there = logged.groupBy("of").agg(sf.collect_set("table").alias("there"))
     lacking = lacking.join(sf.broadcast(there), sf.col("m.stream") == sf.col("of"), "left")
     unknown = sf.size(sf.array_except("tables", sf.coalesce("there", sf.array().cast("array<string>")))) > 0
-    return lacking.where(sf.col("p.rows") & (sf.col("p.width") == sf.col("width"))).select(
+    whole = ~sf.col("p.logged").isin(_EMPTY, _CUT) & ~is_narrow(sf.col("p"))
+    return lacking.where(whole & (is_empty(sf.col("m")) | (sf.col("p.logged") == _ROWS))).select(
         *present.columns, "p", sf.col("m.stream").alias("gone"), sf.col("m.stream").alias("member"),
         sf.col("p.stream").alias("reference"),
         sf.when(unknown, FILTERED).otherwise(EMPTIED).alias("rule"), sf.lit(0).alias("had"),
@@ -574,7 +636,7 @@ def uncompared(  # noqa: PLR0917 - what is known of the logs
     """Return what was not compared, by member.
 
     ``reached`` are the members to which each one leads, ``told`` the ``signature`` and the ``member``, a
-    stream, of what incidents say is missing.
+    stream, of what is told elsewhere.
     """
     sources = list(dict.fromkeys(one.source for one in streams))
     if len(sources) < 2:
@@ -637,6 +699,18 @@ def uncompared(  # noqa: PLR0917 - what is known of the logs
     return [
         Uncompared(sources[r.gone], (*_ORDER, ONE_LOG)[r.why], r.transactions, r.references, r.since, r.until)
         for r in summed.orderBy("gone", "why").collect()
+    ]
+
+
+def without_rows(absent: DataFrame, streams: Sequence[Stream]) -> list[Uncompared]:
+    """Return the statements that members which log rows have without any."""
+    each = absent.where(sf.col("rule") == NO_ROWS).groupBy("member").agg(
+        sf.count_distinct("signature").alias("transactions"), sf.collect_set("reference").alias("references"),
+        sf.min("dated").alias("since"), sf.max("dated_to").alias("until"),
+    )  # fmt: skip
+    return [
+        Uncompared(streams[r.member].source, NO_ROWS, r.transactions, r.references, r.since, r.until)
+        for r in each.orderBy("member").collect()
     ]
 
 
@@ -745,7 +819,7 @@ def order_of(spark: SparkSession, present: DataFrame, triples: Iterable[tuple[in
 
 def executed_before(transaction: str, gtids: str | None) -> bool | None:
     """Return whether a log's head lists a transaction as older than the log; None if that is unknown."""
-    if gtids is None:
+    if not gtids:  # what was copied into a new server is older than its log, too
         return None
     try:
         if transaction.count("-") == 2:

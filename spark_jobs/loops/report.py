@@ -10,7 +10,7 @@ from spark_jobs.common.charts import count, many, size
 from spark_jobs.common.job import Job, moment
 from spark_jobs.common.report import Cell, Code, Report
 from spark_jobs.loops.incidents import DOUBT, LOOP, Facts, Incident, as_dict
-from spark_jobs.loops.presence import AFTER, BEFORE, ONE_LOG, TRANSIT, Uncompared
+from spark_jobs.loops.presence import AFTER, BEFORE, NO_ROWS, ONE_LOG, TRANSIT, Uncompared
 from spark_jobs.loops.ring import draw
 
 _SHOWN: Final = 25
@@ -148,6 +148,12 @@ def _uncompared(findings: Findings) -> Iterator[str]:
         span = f"{many(one.transactions, 'transaction')} from {_time(one.since)} to {_time(one.until)}"
         if one.why == ONE_LOG:
             yield f"{span} are in the log of {one.member} only"
+            continue
+        if one.why == NO_ROWS:
+            yield (
+                f"the log of {one.member}, which has rows for statements, has none for {span}, in the log of "
+                f"{there}: they changed no row there, or were skipped"
+            )
             continue
         yield f"the log of {one.member} lacks {span}, in the log of {there}: {_why(facts, one)}"
     own = {facts.source(at) for at, origin in facts.counts if origin in facts.streams[at].own}

@@ -20,6 +20,7 @@ from millrace.binlog.declaration import EVENTS, Event
 from millrace.binlog.event_codec import BinlogEvent
 from millrace.binlog.events import (
     DeleteRowsEvent,
+    ExecuteLoadQueryEvent,
     GtidLogEvent,
     QueryEvent,
     TableMapEvent,
@@ -58,6 +59,12 @@ class EventLog:
         self.database = "shop"
         self._serialize = EventSerializer()
         self._tracker = TransactionTracker()
+        self.epoch = 0
+        self.next_file()
+
+    def reset(self) -> None:
+        """Begin again, as after RESET MASTER."""
+        self.epoch, self.number = self.epoch + 1, 0
         self.next_file()
 
     def next_file(self) -> None:
@@ -79,9 +86,9 @@ class EventLog:
         end = self.position + 19 + len(body)
         header = EventHeader(timestamp, event.event_type, server_id, 19 + len(body), end, flags)
         step = self._tracker.feed(header, event, self.file, self.position)
-        key = EventKey(server_id, 0, self.file, self.position, 0).encode()
+        key = EventKey(server_id, self.epoch, self.file, self.position, 0).encode()
         decoded = BinlogEvent(header, event)
-        value = self._serialize(decoded, 0, self.file, self.position, 0, step, table)
+        value = self._serialize(decoded, self.epoch, self.file, self.position, 0, step, table)
         self.records.append((key, wire_prefix(SCHEMA_ID) + value))
         self.position = end
 
@@ -92,6 +99,13 @@ class EventLog:
 
     def statement(self, text: str, *, thread_id: int = 1, **more: Any) -> None:
         self.add(QueryEvent(thread_id, 0, 0, StatusVariables(), self.database, text.encode()), **more)
+
+    def load(
+        self, file_id: int, start: int, end: int, text: bytes, *, thread_id: int = 1, **more: Any
+    ) -> None:
+        """Write the statement of a LOAD DATA; its file's name stands from ``start`` to ``end``."""
+        of_query = thread_id, 0, 0, StatusVariables(), self.database
+        self.add(ExecuteLoadQueryEvent(*of_query, file_id, start, end, 0, text), **more)
 
     def table_map(self, table: str, table_id: int = 100, **more: Any) -> None:
         event = table_map(table, table_id, self.database)

@@ -61,7 +61,7 @@ def under_traps() -> Sequence[Server]:
             north.write(1107, "batch", number=number, thread_id=7)
     for second in range(1108, 1116):  # a heartbeat that sets its TIMESTAMP, and a replay that does
         east.write(900, "heartbeat", thread_id=9)
-        east.write(900, "INSERT INTO log VALUES (1, 'replayed')", statement=True, thread_id=second)
+        east.write(900, "INSERT INTO log VALUES (1, 'replayed')", form="statement", thread_id=second)
         traffic(servers, second, 1)
     settle(servers)
     return servers
@@ -125,7 +125,7 @@ def test_what_circulates(spark: SparkSession) -> None:
         traffic(rows, second, 1)
 
     text = "UPDATE log SET n = n + 1"
-    statements[1].write(1100, text, origin=99, statement=True, committed_us=1_100_000_000)
+    statements[1].write(1100, text, origin=99, form="statement", committed_us=1_100_000_000)
     settle(statements, 5)
 
     north, east, _ = changes
