@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -197,12 +198,18 @@ def _columns_of(view: str) -> pa.Schema:
     return SUMS[view] if view in SUMS else VIEWS[view]
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema of Spark as one of Arrow; Spark 4.2 and later have to be told the time zone."""
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
+
+
 class _Reading:
     """How executors read a span into columns."""
 
     def __init__(self, options: Options, schema: StructType, decoding: Decoding | None) -> None:
         self._options = options
-        self._layout = to_arrow_schema(schema)
+        self._layout = arrow_schema(schema)
         self._decoding = decoding
 
     def read(self, span: Span | TopicSpan, decoding: Decoding | None = None) -> Iterator[pa.RecordBatch]:

@@ -500,7 +500,7 @@ def _batch(
         else pa.nulls(rows, field.type)
         for field in layout
     ]
-    return pa.RecordBatch.from_arrays(arrays, layout.names)
+    return pa.RecordBatch.from_arrays(arrays, schema=layout)
 
 
 def batch_of(rows: pa.RecordBatch, layout: pa.Schema) -> pa.RecordBatch:

@@ -37,7 +37,7 @@ from millrace.spark import register, topic
 from millrace.spark.decoding import Decoding
 from millrace.spark.options import Options
 from millrace.spark.raw_topic import CarriedSettings
-from millrace.spark.source import MillraceDataSource, _Reading
+from millrace.spark.source import MillraceDataSource, _Reading, arrow_schema
 from millrace.spark.topic import TopicSpan
 from millrace.spark.views import LogDataError
 from tests.spark_session import SPARK, spark
@@ -62,8 +62,11 @@ MAGIC = b"\xfebin"
 def read(path: Path | str, **options: str) -> list[dict[str, Any]]:
     """Read a view as executors do, without Spark."""
     source = MillraceDataSource({"path": str(path), **options})
-    reader = source.reader(source.schema())
-    found = [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+    schema = source.schema()
+    reader = source.reader(schema)
+    batches = [batch for one in reader.partitions() for batch in reader.read(one)]
+    assert {batch.schema for batch in batches} <= {arrow_schema(schema)}
+    found = [row for batch in batches for row in batch.to_pylist()]
     return sorted(found, key=lambda row: row.get("_sequence") or "")
 
 
