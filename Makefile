@@ -126,7 +126,8 @@ spark-package: $(KERNEL) ## Build dist/millrace-spark.zip, which spark-submit --
 
 pins: ## Write requirements.txt, requirements-dev.txt and docs/requirements.txt again, with the newest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear .make/pins
-	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,kernel]'
+	@.make/pins/bin/pip install --progress-bar off hatchling editables '.[spark,local,kernel]' \
+	    pyspark==$$($(PYTHON) -c 'import tomllib; print(tomllib.load(open("millrace/local/artifacts.toml", "rb"))["spark"]["version"])')
 	@.make/pins/bin/pip freeze --exclude millrace-cdc > .make/run.txt
 	@.make/pins/bin/pip install --progress-bar off --constraint .make/run.txt '.[dev]'
 	@{ printf '%s\n' "$$PINS_HEAD"; cat .make/run.txt; } > requirements.txt

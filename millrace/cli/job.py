@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.resources import files
 from types import FrameType
 from typing import Any, Final, NoReturn
@@ -20,7 +21,7 @@ import click
 
 from millrace.cli import SuggestingGroup
 from millrace.installation import install_command
-from millrace.local.artifacts import fetch
+from millrace.local.artifacts import bundle, fetch
 from millrace.local.errors import LocalError
 from millrace.local.java import spark_environment
 from millrace.runtime.exit_codes import ExitCode
@@ -143,6 +144,12 @@ def _prepared(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 def connector_jars(*, iceberg: bool = False) -> str:
     """Return the paths of the connectors' jars, separated by commas, fetched if need be."""
+    wanted, installed = bundle("spark").version, version("pyspark")
+    if installed != wanted:
+        raise LocalError(
+            f"the connectors are those of Spark {wanted}, and pyspark {installed} is installed: install "
+            f"pyspark=={wanted}, or set {_JARS_VARIABLE} to jars of that version"
+        )
     bundles = ["spark", "iceberg"] if iceberg else ["spark"]
     return ",".join(str(path) for name in bundles for path in sorted(fetch(name).glob("*.jar")))
 

@@ -6,8 +6,10 @@ between two calls but what the pickled objects have.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
@@ -200,7 +202,7 @@ def _columns_of(view: str) -> pa.Schema:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return a schema of Spark as one of Arrow; Spark 4.2 and later have to be told the time zone."""
-    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
@@ -300,7 +302,14 @@ def _offset_of(reached: StreamOffset) -> dict[str, Any]:
     return {name: value for name, value in asdict(reached).items() if value is not None}
 
 
-class LogStreamReader(DataSourceStreamReader):
+_AVAILABLE_NOW: Any = object
+_EVERYTHING: Any = ()
+with suppress(ModuleNotFoundError):  # Spark 4.1 has no such limits
+    _limits = import_module("pyspark.sql.streaming.datasource")
+    _AVAILABLE_NOW, _EVERYTHING = _limits.SupportsTriggerAvailableNow, _limits.ReadAllAvailable
+
+
+class LogStreamReader(DataSourceStreamReader, _AVAILABLE_NOW):  # type: ignore[misc]
     """Reads the raw topic as a stream, whose offsets lie where no transaction is open."""
 
     def __init__(self, source: MillraceDataSource, schema: StructType) -> None:
@@ -310,6 +319,7 @@ class LogStreamReader(DataSourceStreamReader):
         self._decoded = self._options.view != "raw"
         self._reading = _Reading(self._options, schema, None)
         self._reached: StreamOffset | None = None
+        self._until: int | None = None
 
     @cached_property
     def _topic(self) -> RawTopic:
@@ -321,14 +331,35 @@ class LogStreamReader(DataSourceStreamReader):
         self._reached = self._topic.beginning(decoded=self._decoded)
         return _offset_of(self._reached)
 
-    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+    def latestOffset(  # noqa: N802 - Spark's
+        self, start: dict[str, Any] | None = None, limit: object = None
+    ) -> dict[str, Any]:
         """Return where the next micro-batch ends, at most ``maxOffsetsPerTrigger`` offsets further.
 
-        A new query asks for this before anything else; one that is continued has asked for partitions.
+        Spark 4.2 and later say where it begins, and whether it is to have everything. With Spark 4.1 a new
+        query asks for this before anything else, and one that is continued has asked for partitions.
         """
-        start = self._reached or self._topic.beginning(decoded=self._decoded)
-        self._reached = self._topic.next_end(start, self._options.max_offsets, decoded=self._decoded)
-        return _offset_of(self._reached)
+        known = self._reached if start is None else StreamOffset(**start)
+        begin = known or self._topic.beginning(decoded=self._decoded)
+        limits = [] if isinstance(limit, _EVERYTHING) else [self._options.max_offsets]
+        if self._until is not None:
+            limits.append(max(self._until - begin.offset, 0))
+        most = min((one for one in limits if one is not None), default=None)
+        end = begin if most == 0 else self._topic.next_end(begin, most, decoded=self._decoded)
+        if self._until is not None and end.offset > self._until:
+            end = begin
+        self._reached = end
+        return _offset_of(end)
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's
+        """Return how much a micro-batch may have; Spark 4.2 and later ask for it."""
+        limits = import_module("pyspark.sql.streaming.datasource")
+        most = self._options.max_offsets
+        return limits.ReadAllAvailable() if most is None else limits.ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Read no further than to where the topic ends now; Spark 4.2 and later ask for it."""
+        self._until = self._topic.extent()[1].stop
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the spans of a micro-batch.

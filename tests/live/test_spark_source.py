@@ -40,18 +40,21 @@ started(spark, *sys.argv[1:]).awaitTermination()
 OFFSETS_AT_ONCE = "40"
 
 
+def stream_of(spark: SparkSession, brokers: str, source: str, table: str) -> DataFrame:
+    """Return the changes of a table as a stream."""
+    stream = spark.readStream.format("millrace").option("source", source).option("table", table)
+    stream = stream.option("kafka.bootstrap.servers", brokers)
+    return stream.option("maxOffsetsPerTrigger", OFFSETS_AT_ONCE).load()
+
+
 def started(spark: SparkSession, brokers: str, source: str, table: str, folder: str) -> Any:
     """Begin, or continue, a stream of the changes of a table into Parquet."""
     register(spark)
-    stream = (
-        spark.readStream.format("millrace")
-        .option("source", source)
-        .option("kafka.bootstrap.servers", brokers)
-        .option("table", table)
-        .option("maxOffsetsPerTrigger", OFFSETS_AT_ONCE)
-        .load()
+    into = (
+        stream_of(spark, brokers, source, table)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{folder}/checkpoint")
     )
-    into = stream.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
     return into.start(f"{folder}/table")
 
 
@@ -172,6 +175,50 @@ def check_archive(spark: SparkSession, table: Table, place: str) -> None:
     query.processAllAvailable()
     query.stop()
     assert spark.table("joined").orderBy("_sequence").collect() == joined
+
+
+NEWER = """
+import sys
+from pyspark.sql import SparkSession
+from millrace.spark import register
+from tests.live.test_spark_source import folded, stream_of
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+*arguments, folder = sys.argv[1:]
+into = stream_of(spark, *arguments).writeStream.format("parquet")
+into = into.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+query = into.start(f"{folder}/table")
+query.awaitTermination()
+for view in "raw", "events", "transactions", "changes", "_corrupt", "counts", "statistics":
+    log = spark.read.format("millrace").option("source", arguments[1]).option("view", view)
+    print(view, log.option("kafka.bootstrap.servers", arguments[0]).load().count())
+print("batches", query.lastProgress["batchId"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.1.4", "4.2.1", "4.3.0"])
+def test_other_versions_of_spark(spark: SparkSession, table: Table, tmp_path: Path, version: str) -> None:
+    """They read every view; those with admission control take what is available in small batches."""
+    place = tmp_path / "pyspark"
+    install = "-m", "pip", "install", "--quiet", "--target", str(place), f"pyspark=={version}"
+    subprocess.run([sys.executable, *install], check=True)
+    settings = spark_environment(archive=False) | {"PYTHONPATH": f"{place}{os.pathsep}{PROJECT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", NEWER, table.brokers, table.source, table.name, str(tmp_path)],
+        env=environment_with(settings), cwd=PROJECT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = {
+        name: int(count) for name, _, count in (line.partition(" ") for line in done.stdout.splitlines())
+    }
+    assert counts["raw"] == counts["events"] == len(list(table.world.raw()))
+    assert counts["_corrupt"] == 0
+    if version < "4.2":
+        return
+    assert counts["batches"] > 2
+    assert folded(spark.read.parquet(str(tmp_path / "table"))) == table.rows()
 
 
 @pytest.mark.slow
