@@ -85,8 +85,6 @@ class GtidText:
         self.is_set = False
 
     def _previous_gtids(self, record: LogRecord, header: EventHeader, event: PreviousGtidsLogEvent) -> None:
-        if self._page.options.short_form:
-            return
         self._page.titled(record, header, b"Previous-GTIDs")
         text = in_comment(encode_text(str(GtidSet.from_event(event))))
         self._page.parts.append(b"# %b\n" % (text.replace(b",", b",\n# ") or b"[empty]"))
@@ -132,11 +130,11 @@ class GtidText:
     def _commit_details(self, event: GtidEvent | GtidTaggedLogEvent) -> None:
         immediate, original = self._commit_timestamps(event)
         out = self._page.parts
-        if not self._page.options.short_form:
-            moment = _moment(immediate)
-            earlier = moment if original == immediate else _moment(original)
-            out.append(b"# original_commit_timestamp=%d (%b)\n" % (original, earlier))
-            out.append(b"# immediate_commit_timestamp=%d (%b)\n" % (immediate, moment))
+        # Comments that short text has, too.
+        moment = _moment(immediate)
+        earlier = moment if original == immediate else _moment(original)
+        out.append(b"# original_commit_timestamp=%d (%b)\n" % (original, earlier))
+        out.append(b"# immediate_commit_timestamp=%d (%b)\n" % (immediate, moment))
         self._page.sql(b"/*!80001 SET @@session.original_commit_timestamp=%d*/" % original)
         immediate_version = event.immediate_server_version
         if immediate_version is None:

@@ -100,8 +100,9 @@ class RowsText:
         self._page = page
         self._annotation, self._heads, self._base64, self._text = Spool(), Spool(), Spool(), Spool()
         self._large: list[tuple[Spool, Callable[[], Iterator[bytes]]]] = []
-        self._has_rows = self._is_uncounted = False
-        self._row_count = 0
+        self._has_rows, self._row_count = False, 0
+        self._uncounted: bytes | None = None
+        """Why the rows of a statement are not counted."""
         self._words: dict[tuple[type[RowsEvent], int], tuple[bytes, bytes]] = {}
         self._printers: TableCache[RowPrinter] = TableCache()
         self._counter = RowReader(lambda _table, codecs, bitmaps: counting(codecs, bitmaps))
@@ -273,21 +274,23 @@ class RowsText:
             rows = event.rows
         except BinlogError as error:
             self._text.write(unreadable_rows(error))
+            self._uncounted = b"they cannot be read"
             return
         if event.extra_row_info and self._page.generation is Generation.MYSQL_8_0:
             self._text.write(_extra_row_info(event.extra_row_info))
         self._row_count += printer.write(rows, self._text)
 
     def _counted(self, decoded: BinlogEvent, event: RowsEvent, state: StreamState) -> int:
-        """Return how many rows an event has, 0 where they cannot be read, or are too large."""
+        """Return how many rows an event has; note why not where they cannot be read, or are too large."""
         if event.unpacked_size > max(self._page.options.max_unpacked, MAX_UNPACKED_ROWS):
-            self._is_uncounted = True
+            self._uncounted = b"they are too large"
             return 0
         try:
             table_rows = self._counter.of(decoded, state)
             count = None if table_rows.kernel is None else table_rows.kernel.count(event.rows)
             return table_rows.images.count(event.rows) if count is None else count
         except BinlogError:
+            self._uncounted = b"they cannot be read"
             return 0
 
     def flush(self) -> None:
@@ -306,7 +309,7 @@ class RowsText:
             page.parts.append(b"'" + END)
         page.copy(self._text)
         if self._has_rows and page.is_mariadb and page.options.row_count:
-            count = b"not counted, they are too large" if self._is_uncounted else b"%d" % self._row_count
+            why = self._uncounted
+            count = b"%d" % self._row_count if why is None else b"not counted, " + why
             page.parts.append(b"# Number of rows: %b\n" % count)
-        self._has_rows = self._is_uncounted = False
-        self._row_count = 0
+        self._has_rows, self._row_count, self._uncounted = False, 0, None

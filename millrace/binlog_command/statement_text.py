@@ -240,7 +240,9 @@ class StatementText:
 
     def _xa_prepare(self, record: LogRecord, header: EventHeader, event: XaPrepareLogEvent) -> None:
         name = xid_text(event)
-        title = b"XID = " if self._page.is_mariadb else b"XA PREPARE "
-        self._page.titled(record, header, title + name)
+        if self._page.is_mariadb:
+            self._page.titled(record, header, b"XID = " + name)
+        else:  # which short text has, too
+            self._page.parts.append(self._page.title(record, header, b"XA PREPARE " + name))
         statement = b"XA COMMIT %b ONE PHASE" if event.one_phase else b"XA PREPARE %b"
         self._page.parts.append(statement % name + b"\n" + END)

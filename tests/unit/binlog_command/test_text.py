@@ -631,6 +631,18 @@ def test_short_form_has_statements_alone() -> None:
     assert "DO 1\n/*!*/;\nCOMMIT/*!*/;" in text
 
 
+def test_short_form_has_the_comments_that_mysqlbinlog_leaves_there() -> None:
+    gtid = GtidLogEvent(0, bytes(16), 3, 2, 0, 1, immediate_commit_timestamp=1_000_000)
+    entry = GtidSetEntry(bytes(16), "", (GtidInterval(1, 3),))
+    log = MadeLog("8.0.30").add(PreviousGtidsLogEvent(1, (entry,)), gtid, XaPrepareLogEvent(0, 7, b"g", b"q"))
+    lines = text_of(log, options=TextOptions(short_form=True)).splitlines()
+    assert "# 00000000-0000-0000-0000-000000000000:1-2" in lines
+    assert "# original_commit_timestamp=1000000 (1970-01-01 00:00:01.000000 UTC)" in lines
+    assert "# immediate_commit_timestamp=1000000 (1970-01-01 00:00:01.000000 UTC)" in lines
+    assert [line for line in lines if line.endswith("\tXA PREPARE X'67',X'71',7")]
+    assert not [line for line in lines if "Previous-GTIDs" in line or "last_committed" in line]
+
+
 def test_empty_input_is_a_text_without_events() -> None:
     assert text_of().startswith("/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;\n")
 
