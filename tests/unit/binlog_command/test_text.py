@@ -643,6 +643,19 @@ def test_short_form_has_the_comments_that_mysqlbinlog_leaves_there() -> None:
     assert not [line for line in lines if "Previous-GTIDs" in line or "last_committed" in line]
 
 
+@pytest.mark.parametrize(
+    ("damaged", "verbose"),
+    [
+        (WriteRowsEvent(7, 1, b"", 2, b"", ALL, b"\0\1"), 0),
+        (WriteRowsEvent(7, 1, b"", 3, b"", b"\x07", b""), 1),  # of more columns than the table has
+    ],
+)
+def test_rows_that_cannot_be_read_are_not_counted(damaged: WriteRowsEvent, verbose: int) -> None:
+    log = MadeLog("10.11.6-MariaDB-log").add(TABLE_MAP, damaged)
+    text = text_of(log, options=TextOptions(verbose=verbose))
+    assert "# Number of rows: not counted, they cannot be read\n" in text
+
+
 def test_empty_input_is_a_text_without_events() -> None:
     assert text_of().startswith("/*!50530 SET @@SESSION.PSEUDO_SLAVE_MODE=1*/;\n")
 
