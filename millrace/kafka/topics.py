@@ -40,7 +40,7 @@ _RECORD_OVERHEAD: Final = 2048
 """Bytes of a batch beside a record's value: batch and record headers, a place as key, our headers."""
 
 _ROW_KEY: Final = 12 * 1024
-"""Bytes of the key of a row: an index has up to 3072 bytes, each up to three or four in UTF-8."""
+"""Bytes of the key of a row: an index has up to 3072 bytes, each up to three in UTF-8."""
 
 LEAST_MESSAGE_BYTES: Final = 1_048_588
 """The least max.message.bytes of a topic, Kafka's own default: room for a batch, compressed or not."""
