@@ -1,8 +1,8 @@
 """The raw topic as an input of Spark, after its archive: which offsets are read, and where they are cut."""
 
-import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Final
@@ -10,8 +10,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from millrace.binlog.header import HEADER_LENGTH, TYPE_OFFSET
-from millrace.binlog.statement import xid_text
+from millrace.binlog.errors import BinlogError
+from millrace.binlog.event_codec import decode_event
+from millrace.binlog.events import QueryCompressedEvent, QueryEvent, XaPrepareLogEvent
+from millrace.binlog.header import TYPE_OFFSET
+from millrace.binlog.state import StreamState
+from millrace.binlog.statement import StatementKind, classify, xid_text
 from millrace.binlog.types import EventType
 from millrace.contract import RawKey, Topics
 from millrace.kafka.client import admin_client
@@ -22,11 +26,13 @@ from millrace.runtime.settings import KafkaSettings
 from millrace.spark.archive import Archive
 from millrace.spark.raw_topic import (
     BEGINS,
+    DESCRIBES,
     CarriedSettings,
     Piece,
     described_at,
     find_pieces,
     first_place,
+    is_whole,
     last_record,
     read_piece,
     read_spans,
@@ -35,14 +41,16 @@ from millrace.spark.raw_topic import (
 from millrace.stage import Record
 
 _OFFSETS_PER_PIECE: Final = 100_000
+_NEAR_OFFSETS: Final = 10_000
+"""Offsets before a span that are searched first for what it decides."""
+
 _MOST_PIECES: Final = 1000
 _ARCHIVED_ROWS: Final = 10_000
-_QUERIES: Final = frozenset({EventType.QUERY_EVENT, EventType.QUERY_COMPRESSED_EVENT})
-_DECISION: Final = re.compile(rb"XA (?:COMMIT|ROLLBACK) (X'[0-9a-f]*',X'[0-9a-f]*',[0-9]+)")
-"""A statement as servers log it."""
-
-_XID: Final = struct.Struct("<III")
-"""In an event that prepares a transaction, its format and the sizes of the two parts of its name."""
+_OF_XA: Final = DESCRIBES | {
+    EventType.QUERY_EVENT,
+    EventType.QUERY_COMPRESSED_EVENT,
+    EventType.XA_PREPARE_LOG_EVENT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,43 +117,64 @@ class TopicSpan(InputPartition):
         """
         known: set[str] = set()
         wanted: set[str] = set()
-        for _, xid, decided in _xa_events(self.records()):
+        for _, xid, decided in _xa_events(self.described, self.records()):
             if not decided:
                 known.add(xid)
             elif xid not in known:
                 wanted.add(xid)
         if not wanted:
             return
-        found: dict[str, tuple[int, int]] = {}
         whole = None if self.archive is None else Archive.read(self.archive.place)
-        before = read_piece(self.kafka, self.topic, Piece(self.first, self.piece.start), archive=whole)
-        for (start, end), xid, decided in _xa_events(before):
-            if decided:
-                found.pop(xid, None)
-            elif xid in wanted:
-                found[xid] = start, end
-        for start, end in sorted(found.values()):
+        for start, end in sorted(self._prepared_before(wanted, whole)):
             described = described_at(self.kafka.kafka, self.topic, start, self.first, whole)
             if described is not None:
                 yield [described]
             yield from read_piece(self.kafka, self.topic, Piece(start, end), archive=whole)
 
+    def _prepared_before(self, wanted: AbstractSet[str], archive: Archive | None) -> list[tuple[int, int]]:
+        """Return the offsets of XA transactions that are prepared before the span: most of them are near."""
+        begin, stride = self.piece.start, _NEAR_OFFSETS
+        while True:
+            begin, stride = max(self.first, begin - stride), 8 * stride
+            found: dict[str, tuple[int, int]] = {}
+            described = described_at(self.kafka.kafka, self.topic, begin, self.first, archive)
+            before = read_piece(self.kafka, self.topic, Piece(begin, self.piece.start), archive=archive)
+            for (start, end), xid, decided in _xa_events(described, before):
+                if decided:
+                    found.pop(xid, None)
+                elif xid in wanted and start is not None:
+                    found[xid] = start, end
+            if begin == self.first or found.keys() == wanted:
+                return list(found.values())
 
-def _xa_events(batches: Iterable[Sequence[Record]]) -> Iterator[tuple[tuple[int, int], str, bool]]:
-    """Return the XA transactions that are prepared or decided: offsets, name, whether it is decided."""
-    begun = 0
-    for record in chain.from_iterable(batches):
+
+def _xa_events(
+    described: Record | None, batches: Iterable[Sequence[Record]]
+) -> Iterator[tuple[tuple[int | None, int], str, bool]]:
+    """Return the XA transactions that are prepared or decided: offsets, name, whether it is decided.
+
+    ``described`` is the format description for the first record. Of a transaction that begins before the
+    records the first offset is None.
+    """
+    state, begun = StreamState(), None
+    for record in chain([] if described is None else [described], chain.from_iterable(batches)):
         value = record.value or b""
-        code = value[TYPE_OFFSET] if len(value) > HEADER_LENGTH + _XID.size else None
+        code = value[TYPE_OFFSET] if is_whole(value) else None
         if code in BEGINS:
             begun = record.offset
-        elif code == EventType.XA_PREPARE_LOG_EVENT and not value[HEADER_LENGTH]:
-            kind, *sizes = _XID.unpack_from(value, HEADER_LENGTH + 1)
-            at = HEADER_LENGTH + 1 + _XID.size
-            gtrid, bqual = value[at : at + sizes[0]], value[at + sizes[0] : at + sum(sizes)]
-            yield (begun, record.offset + 1), xid_text(kind, gtrid, bqual), False
-        elif code in _QUERIES and (decision := _DECISION.search(value)):
-            yield (begun, record.offset + 1), decision[1].decode(), True
+        elif code in _OF_XA and (code != EventType.QUERY_EVENT or b"XA " in value):
+            with suppress(BinlogError):  # the decoder says which event is damaged
+                if code in DESCRIBES:
+                    state = StreamState()
+                    state.begin_file(value)
+                event = decode_event(value, state).event
+                if isinstance(event, XaPrepareLogEvent) and not event.one_phase:
+                    name = xid_text(event.format_id, event.gtrid, event.bqual)
+                    yield (begun, record.offset + 1), name, False
+                elif isinstance(event, QueryEvent | QueryCompressedEvent):
+                    statement = classify(event.query)
+                    if statement.kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
+                        yield (begun, record.offset + 1), statement.name or "", True
 
 
 def continued(kafka: KafkaSettings, topic: str, archive: Archive, held: range, advice: str) -> None:

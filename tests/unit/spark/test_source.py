@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import zlib
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,8 +24,10 @@ from millrace.binlog.columns import Column, ColumnType
 from millrace.binlog.columns.column import LengthMetadata, NoMetadata
 from millrace.binlog.events import (
     GtidLogEvent,
+    QueryCompressedEvent,
     QueryEvent,
     RotateEvent,
+    StatusVariables,
     TableMapEvent,
     WriteRowsEvent,
     XaPrepareLogEvent,
@@ -36,14 +39,14 @@ from millrace.runtime.errors import UserError
 from millrace.spark import register, topic
 from millrace.spark.decoding import Decoding
 from millrace.spark.options import Options
-from millrace.spark.raw_topic import CarriedSettings
+from millrace.spark.raw_topic import DESCRIBES, CarriedSettings
 from millrace.spark.source import MillraceDataSource, _Reading, arrow_schema
 from millrace.spark.topic import TopicSpan
 from millrace.spark.views import LogDataError
 from tests.spark_session import SPARK, spark
 from tests.unit.binlog_command.made_logs import TABLE_MAP, MadeLog
 from tests.unit.binlog_command.made_logs import rows as image_rows
-from tests.unit.spark.test_decoding import LOGS, NOWHERE, log, pieces, place, published, raw
+from tests.unit.spark.test_decoding import LOGS, NOWHERE, code_of, log, pieces, place, published, raw
 
 __all__ = ["spark"]
 
@@ -136,7 +139,25 @@ def test_changes_are_the_rows_of_the_row_mapper(name: str, size: str) -> None:
             assert change["_op"] == row["op"]
 
 
-def xa_log(folder: Path) -> Path:
+def a_digit_first(made: MadeLog, text: str) -> None:
+    """Add a statement whose checksum begins with a digit, as if that belonged to the text."""
+    for thread_id in range(1000):
+        made.query(text, thread_id=thread_id)
+        (position, data) = made.events[-1]
+        if data[-4:-3].isdigit():
+            return
+        made.events.pop()
+        made.position = position
+    raise AssertionError("no checksum of 1000 begins with a digit")
+
+
+def compressed(made: MadeLog, text: str) -> None:
+    """Add a statement as MariaDB's ``log_bin_compress`` writes it."""
+    packed = b"\x81" + bytes([len(text)]) + zlib.compress(text.encode())
+    made.add(QueryCompressedEvent(9, 0, 0, StatusVariables(), "shop", packed))
+
+
+def xa_log(folder: Path, decide: Callable[[MadeLog, str], object] = MadeLog.query) -> Path:
     """Write a log with two XA transactions that are prepared and decided at random."""
     made = MadeLog()
     names = ["X'61',X'',1", "X'62',X'',1"]
@@ -153,9 +174,8 @@ def xa_log(folder: Path) -> Path:
             made.add(XaPrepareLogEvent(0, 1, bytes.fromhex(name[2:4]), b""))
             prepared.append(name)
         elif prepared:
-            made.query(
-                f"XA {draw.choice(['COMMIT', 'ROLLBACK'])} {prepared.pop(draw.randrange(len(prepared)))}"
-            )
+            name = prepared.pop(draw.randrange(len(prepared)))
+            decide(made, f"XA {draw.choice(['COMMIT', 'ROLLBACK'])} {name}")
         else:
             made.query("FLUSH PRIVILEGES")
     return write(folder / "bin.000001", made)
@@ -171,16 +191,22 @@ def test_an_xa_transaction_is_decided_in_the_span_that_prepares_it(tmp_path: Pat
     assert 5 < len(source.input().spans(decoded=True)) < 80
 
 
+@pytest.mark.parametrize("decide", [MadeLog.query, a_digit_first, compressed])
 def test_an_xa_transaction_of_a_topic_is_decided_in_another_span(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decide: Callable[[MadeLog, str], object]
 ) -> None:
-    path = xa_log(tmp_path)
-    records = raw(path)
+    path = xa_log(tmp_path, decide)
+    # A reader marks a format description that it was sent, but did not find in the log.
+    records = [
+        one._replace(headers=[("artificial", b"1")]) if code_of(one) in DESCRIBES else one
+        for one in raw(path)
+    ]
     expected, _ = published(path)
     monkeypatch.setattr(
         topic, "read_piece", lambda _kafka, _topic, piece, **_: [records[piece.start : piece.end]]
     )
     monkeypatch.setattr(topic, "described_at", lambda *_: records[0])
+    monkeypatch.setattr(topic, "_NEAR_OFFSETS", 3)
     reading = _Reading(Options(source="t"), StructType.fromJson(AFTER), Decoding("t", True, 0))
     for number in (1, 3, 17, 100):
         spans = [TopicSpan(CarriedSettings(NOWHERE), "t.raw", 0, piece) for piece in pieces(records, number)]
