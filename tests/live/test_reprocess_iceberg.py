@@ -309,7 +309,7 @@ def test_micro_batches_end_where_no_transaction_is_open(
     transactions = Counter(row["transaction"]["id"] for row in whole.rows("parts"))
 
     runs = Runs(spark, world, tmp_path / "followed")
-    monkeypatch.setattr("spark_jobs.common.follow._MOST_OFFSETS", end // 7)
+    monkeypatch.setattr("spark_jobs.common.follow.MOST_OFFSETS", end // 7)
     batches = []
 
     def run(job: Job, micro_batches: Mapping[str, MicroBatch]) -> Mapping[str, Outcome]:
