@@ -76,7 +76,7 @@ def commands(page: Path) -> list[list[str]]:
 def test_commands_in_pages_exist(page: Path) -> None:
     for words in commands(page):
         command: click.Command = main
-        context = click.Context(main)
+        context = click.Context(main, **main.context_settings)
         rest = words[1:]
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
             found = command.get_command(context, rest.pop(0))
@@ -236,7 +236,7 @@ def test_each_state_that_is_not_well_has_a_metric_an_alert_and_a_line_of_readyz(
 def test_every_command_and_job_says_what_it_has_compared() -> None:
     told = set(re.findall(r"`(?:millrace )?([a-z_]+)", verdicts()))
     services = {"reader", "decoder", "rowmapper", "run"}  # which have a row of their own
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)
     assert {*main.list_commands(context), *JOBS} - services - {"job"} <= told
 
 
