@@ -162,7 +162,7 @@ def wait_for_states(world):
 @pytest.mark.parametrize(
     ("database", "every"),
     [
-        ("mysql", 9),
+        ("mysql", 40),
         pytest.param("mysql", 1, marks=pytest.mark.slow),
         pytest.param("mariadb", 1, marks=pytest.mark.slow),
     ],
