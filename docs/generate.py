@@ -42,6 +42,7 @@ from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
 from millrace.rowmapper import json_format
 from millrace.rowmapper.non_row_changes import NonRowChanges
+from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.health import Health
 from millrace.runtime.metrics import ServiceMetrics
@@ -244,8 +245,7 @@ def metrics() -> dict[str, Metric]:
         events=0,
         bytes=0,
         dead_letters={},
-        tables=(),
-        waiting={},
+        quarantine=Quarantine(),
         commits=0,
         commit_time=0,
     )
@@ -254,7 +254,7 @@ def metrics() -> dict[str, Metric]:
     CommitMetrics(registry, "reader", nothing_yet)
     DecoderMetrics(registry, nothing_yet, lambda: None)
     CommitMetrics(registry, "decoder", nothing_yet)
-    RowMapperMetrics(registry, nothing_yet, nothing_yet, lambda: None)
+    RowMapperMetrics(registry, nothing_yet, lambda: None)
     CommitMetrics(registry, "rowmapper", nothing_yet)
     SnapshotMetrics(registry)
     suffixes = {"counter": "_total", "info": "_info"}

@@ -37,7 +37,7 @@ import confluent_kafka
 from millrace.kafka import client, producer
 from millrace.kafka.input import InputReader
 from millrace.kafka.messages import RecordWriter
-from millrace.rowmapper import chunked_rows, publication
+from millrace.rowmapper import logged_rows, rows
 from millrace.stage import Output, OutputRecord, Record
 
 POINTS = (
@@ -209,8 +209,8 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
             producer.CommitPolicy, records=commit_every
         )
         Output.settle_bytes = 0
-        publication._AT_ONCE = 0  # type: ignore[misc]
-        chunked_rows._BATCH_ROWS = commit_every  # type: ignore[misc]
+        rows.AT_ONCE = 0  # type: ignore[misc]
+        logged_rows._BATCH_ROWS = commit_every  # type: ignore[misc]
     if service == "decoder":
         read = InputReader.read
 
@@ -221,15 +221,13 @@ def arm(service: str, death: Death, commit_every: int | None) -> None:
 
         InputReader.read = noted_read  # type: ignore[method-assign]
     if service in ("rowmapper", "run"):
-        put_rows = publication.Publication._put_rows
+        put = rows.RowPublisher._put
 
-        def noted_rows(
-            self: publication.Publication, incoming: Any, bound: Any, event: Any, writer: Any, before: int = 0
-        ) -> int:
-            death.rows(len(writer.records) - before)
-            return put_rows(self, incoming, bound, event, writer, before)
+        def noted_rows(self: rows.RowPublisher, to: Any, bound: Any, logged: Any, writer: Any) -> None:
+            death.rows(len(writer.records))
+            put(self, to, bound, logged, writer)
 
-        publication.Publication._put_rows = noted_rows  # type: ignore[method-assign]
+        rows.RowPublisher._put = noted_rows  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -607,30 +607,27 @@ class RowsEventWriter:
         self._after, self._after_missing = encoder.side(after_present)
         self._start = encoder.start(place)
 
-    def write(self, operation: RowsOperation, images: AvroRows) -> list[int]:
-        """Write all rows of the event; give for each row how many records there were before it.
+    def write(self, operation: RowsOperation, images: AvroRows) -> None:
+        """Write all rows of the event.
 
         Raises :class:`MissingStateError` where an image lacks the key.
         """
         self._lost = images.unrepresentable
         if operation is RowsOperation.UPDATE:
-            return self._updates(images.rows)
-        side = int(operation is RowsOperation.WRITE)
-        self._one_sided(self._frames(operation)[0], images.rows, side)
-        return list(range(len(images.rows)))
+            self._updates(images.rows)
+        else:
+            self._one_sided(self._frames(operation)[0], images.rows, int(operation is RowsOperation.WRITE))
 
     def write_chosen(
         self, operation: RowsOperation, images: AvroRows, chosen: Iterable[RowsOperation | None]
-    ) -> list[int]:
+    ) -> None:
         """Write rows each as it was chosen, None for not at all; otherwise as :meth:`write` does.
 
         A row of an update may be a delete of its image before or an insert of the one after.
         """
         self._lost = images.unrepresentable
         frames = self._frames(operation)
-        starts = []
         for number, (row, choice) in enumerate(zip(images.rows, chosen, strict=True)):
-            starts.append(len(self.records))
             before, after = row
             if choice is None:
                 continue
@@ -644,17 +641,16 @@ class RowsEventWriter:
                     self._append(frames[1], old, number, before, None)
                 else:
                     self._append(frames[2], new, number, None, after)
-        return starts
 
     @property
     def left_out(self) -> frozenset[int]:
         """Ordinals of columns with values that were left out."""
         return frozenset(ordinal for places in self._left_out.values() for _, ordinal in places)
 
-    def marked(self, operation: RowsOperation, since: int = 0) -> Iterator[MarkedRecord]:
-        """Yield the records from ``since`` on, with headers and tombstones where the encoder says so."""
+    def marked(self, operation: RowsOperation) -> Iterator[MarkedRecord]:
+        """Yield the records with headers and tombstones where the encoder says so."""
         assert isinstance(self.records, list)  # no block is marked
-        for index, (key, value) in enumerate(self.records[since:], since):
+        for index, (key, value) in enumerate(self.records):
             name, other = self.moved.get(index, ("", None))
             header = None
             if self._encoder.key_headers and other is not None:
@@ -669,9 +665,15 @@ class RowsEventWriter:
     ) -> None:
         """Read rows by ``images`` and write them, with the kernel where there is one for these images.
 
+        The kernel writes the first rows of an event, and those of which no value was left out.
         Raises :class:`MalformedError` as :meth:`RowImages.avro` does, and what :meth:`write` does.
         """
-        if native is None or not self._write_natively(operation, rows, images, native):
+        if (
+            native is None
+            or self._first
+            or self._left_out
+            or not self._write_natively(operation, rows, images, native)
+        ):
             self.records.clear()
             self.moved.clear()
             self._deletions.clear()
@@ -744,15 +746,12 @@ class RowsEventWriter:
                 value = self._shortened(frame, number, *row, too_much)
             self.records.append((key(values, None), value))
 
-    def _updates(self, rows: Iterable[Row]) -> list[int]:
+    def _updates(self, rows: Iterable[Row]) -> None:
         frames = self._frames(RowsOperation.UPDATE)
-        starts = []
         for number, (before, after) in enumerate(rows):
             assert before is not None
             assert after is not None
-            starts.append(len(self.records))
             self._update(frames, number, before, after)
-        return starts
 
     def _update(self, frames: tuple[_Frame, ...], number: int, before: Values, after: Values) -> None:
         if self._after_missing == _NULL and not self._lost:

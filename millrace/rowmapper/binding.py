@@ -75,7 +75,6 @@ from millrace.rowmapper.json_format import JsonFormat
 from millrace.rowmapper.known_rows import RowLayout
 from millrace.rowmapper.selection import RowFilter, Selection
 from millrace.rowmapper.settings import RowMapperSettings
-from millrace.rowmapper.value_offsets import locate_value
 from millrace.runtime.logging import get_logger
 from millrace.stage import Output
 
@@ -180,24 +179,14 @@ class BoundTable:
         else:
             self._write_chosen(self.filter, event, bound[0], writer)
 
-    def write_by_row(self, event: RowsEvent, writer: RowsEventWriter) -> list[int]:
-        """Write rows by the reference alone; give how many records there were before each row.
-
-        Raises as :meth:`write` does.
-        """
-        images, _ = self._bind(event, partial=isinstance(event, PartialUpdateRowsEvent))
-        if self.filter is not None:
-            return self._write_chosen(self.filter, event, images, writer)
-        return writer.write(event.operation, images.avro(event.rows))
-
     @staticmethod
     def _write_chosen(
         chosen_by: RowFilter, event: RowsEvent, images: RowImages, writer: RowsEventWriter
-    ) -> list[int]:
+    ) -> None:
         if writer.left_out & chosen_by.ordinals:
             raise TooLargeError("a value by which MILLRACE_ROWS_FILTER selects rows is too large to be held")
         chosen = chosen_by.choose(images, event)
-        return writer.write_chosen(event.operation, images.avro(event.rows), chosen)
+        writer.write_chosen(event.operation, images.avro(event.rows), chosen)
 
     def count(self, event: RowsEvent) -> int:
         """Count the rows of an event; raises BinlogError."""
@@ -246,10 +235,6 @@ class BoundTable:
             max_unpacked=self.max_unpacked,
         )
         return images, None if partial else self.encoder.kernel(*event.bitmaps)
-
-    def locate(self, event: RowsEvent, row: int, side: int, ordinal: int) -> tuple[int, int]:
-        """Find the bytes of a value in the rows of an event; see :func:`locate_value`."""
-        return locate_value(self.table.columns, event, row, side, ordinal)
 
 
 @dataclass(frozen=True, slots=True)

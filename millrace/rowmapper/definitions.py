@@ -12,7 +12,7 @@ from millrace.binlog.statement import classify
 from millrace.contract import SourcePosition
 from millrace.ddl import State, Unknown, definitions
 from millrace.rowmapper.catalog import Catalog
-from millrace.rowmapper.chunked_rows import LargeEvent
+from millrace.rowmapper.event_reader import LargeEvent
 from millrace.rowmapper.session import DEFINING, defining_statement, is_on_temporary_table
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode

@@ -1,6 +1,6 @@
 """Records of ``{source}.events`` as the row mapper takes them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -19,8 +19,7 @@ from millrace.binlog.events import (
 )
 from millrace.binlog.events.rows import CompressedRowsEvent, PartialUpdateRowsEvent, PlainRowsEvent
 from millrace.contract import HEADER_CHUNK, HEADER_MARKER, EventKey, SourcePosition
-from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread
-from millrace.rowmapper.chunked_rows import LargeEvent
+from millrace.kafka.chunks import HELD_BYTES, BoundedJoiner, ChunkError, LargeValue, Reread, between
 from millrace.runtime.logging import get_logger
 from millrace.stage import Record
 
@@ -41,6 +40,27 @@ _HELD_BATCH: Final = 1000
 
 _PACKED: Final = (CompressedRowsEvent, QueryCompressedEvent)
 """Events that are unpacked whole, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEvent:
+    """An event whose record is too large to be held; its last field has ``field_size`` bytes.
+
+    They start at ``field_start`` in the record, which ``reread`` reads again.
+    """
+
+    value: LargeValue
+    field_start: int
+    field_size: int
+    reread: Reread
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        """Read the record, piece by piece."""
+        return self.reread(self.value.start, self.value.stop)
+
+    def field(self, size: int | None = None) -> Iterator[bytes]:
+        """Read the field, or its first ``size`` bytes, piece by piece."""
+        return between(self.pieces(), self.field_start, self.field_size if size is None else size)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ statements. A generated column is taken from the image alone: the server may com
 
 :class:`KnownRows` holds the changes since the last commit in layers, and the :class:`RowStore` the committed
 rows, with the row mapper's state of that commit. So the store is never ahead of Kafka; if it lags behind,
-the events in between are read again (:attr:`Publisher.learn_only`).
+the events in between are read again (:class:`Publisher`, ``learns_only``).
 """
 
 import hashlib
@@ -33,6 +33,7 @@ from millrace.binlog.names import folded
 from millrace.binlog.row_images import present_ordinals
 from millrace.binlog.statement import Statement, StatementKind
 from millrace.binlog.table import ResolvedTable, TableDefinition
+from millrace.rowmapper.logged_rows import RowBatch
 
 Name = tuple[str, str]
 """Database and table, as the log has them."""
@@ -265,15 +266,20 @@ class _Layer:
 class KnownRows:
     """What is known of the rows of the tables that ``selects`` names; a companion of the row mapper's state.
 
-    Where ``stop`` is set, rows of the transaction at its first offset are only taken in up to its coordinate,
-    the offset of an event and a row of it: so far they are published.
+    Without a store nothing is known of any table. Where ``stop`` is set, rows of the transaction at its first
+    offset are only learned up to its coordinate, the offset of an event and a row of it: so far they are
+    published.
     """
 
-    def __init__(self, store: RowStore, selects: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, store: RowStore | None = None, selects: Callable[[str, str], bool] = lambda *_: False
+    ) -> None:
+        self.is_used = store is not None
+        """Whether rows of any table are known."""
         self.stop: tuple[int, int, int] | None = None
         self.completed = 0
         """Number of rows with columns that were filled in since this process started."""
-        self._store = store
+        self._store: RowStore = _Rows({}) if store is None else store
         self._selects = selects
         self._chosen: dict[Name, bool] = {}
         self._open, self._settled, self._committing = _Layer(), _Layer(), _Layer()
@@ -382,28 +388,18 @@ class KnownRows:
         self._put(layout, row)
         return row
 
-    def take(
-        self,
-        layout: RowLayout,
-        event: RowsEvent,
-        rows: bytes,
-        *,
-        first_row: int = 0,
-        skip: int = 0,
-        stop: int | None = None,
-        tells_all: bool = True,
-        left_out: Iterable[tuple[int, int, int]] = (),
+    def complete(
+        self, layout: RowLayout, event: RowsEvent, batch: RowBatch, *, tells_all: bool = True
     ) -> list[Run]:
-        """Take in ``rows`` of an event, from the one at ``first_row`` on, and give them completed.
+        """Learn the rows of a batch, and return them completed.
 
-        The first ``skip`` of them are known already, those from ``stop`` on are not to be; neither are given.
-        Where not ``tells_all``, columns that an update does not name may have changed. ``left_out`` names
-        values that are not there, by row, side and ordinal; such rows, and those with partial JSON, are given
-        as they are.
+        Where not ``tells_all``, columns that an update does not name may have changed. Rows that lack values,
+        and those with partial JSON, are returned as they are.
         Raises BinlogError for images that are malformed.
         """
+        rows = batch.rows
         unknown: dict[int, tuple[set[int], set[int]]] = {}
-        for row, side, ordinal in left_out:
+        for row, side, ordinal in batch.references:
             unknown.setdefault(row, (set(), set()))[side].add(ordinal)
         partial = isinstance(event, PartialUpdateRowsEvent)
         inserts, deletes = (event.operation is each for each in (RowsOperation.WRITE, RowsOperation.DELETE))
@@ -414,9 +410,9 @@ class KnownRows:
         ]
         if not (inserts or deletes):
             tells_all = tells_all or len(columns[1] or ()) == len(layout.all_ordinals)
-        runs = _Runs(event, first_row + skip)
+        runs = _Runs(event, batch.first_row)
         position = number = 0
-        while position < len(rows) and (stop is None or number < stop):
+        while position < len(rows):
             start = position
             diffs: list[int] = []
             before: Image | None = None
@@ -429,21 +425,20 @@ class KnownRows:
                 after, position = layout.cut(columns[1], rows, position)
             if position == start:
                 raise InvalidValueError(f"{len(rows)} bytes of rows in which no column is present")
-            if number >= skip:
-                as_it_is = partial or number in unknown
-                if number in unknown:
-                    before = before and _without(before, unknown[number][0])
-                    diffs = [*diffs, *unknown[number][1]]
-                old, new = self._row(layout, before, after, diffs, tells_all=tells_all)
-                if as_it_is or (_same(before, old) and _same(after, new)):
-                    runs.add(bitmaps, rows[start:position])
-                else:
-                    self.completed += 1
-                    made = [
-                        (bitmap, b"") if image is None else layout.join(image)
-                        for bitmap, image in zip(bitmaps, (old, new), strict=True)
-                    ]
-                    runs.add((made[0][0], made[1][0]), made[0][1] + made[1][1])
+            as_it_is = partial or number in unknown
+            if number in unknown:
+                before = before and _without(before, unknown[number][0])
+                diffs = [*diffs, *unknown[number][1]]
+            old, new = self._row(layout, before, after, diffs, tells_all=tells_all)
+            if as_it_is or (_same(before, old) and _same(after, new)):
+                runs.add(bitmaps, rows[start:position])
+            else:
+                self.completed += 1
+                made = [
+                    (bitmap, b"") if image is None else layout.join(image)
+                    for bitmap, image in zip(bitmaps, (old, new), strict=True)
+                ]
+                runs.add((made[0][0], made[1][0]), made[0][1] + made[1][1])
             number += 1
         return runs.found()
 
@@ -551,8 +546,11 @@ class _Rows:
     def get(self, name: Name, key: bytes) -> bytes | None:
         return self._rows[name].get(key)
 
-    def apply(self, *_: object) -> None:
-        raise NotImplementedError
+    def apply(
+        self, forgotten: Iterable[Name], rows: Mapping[Name, Mapping[bytes, bytes | None]], _: bytes
+    ) -> None:
+        if forgotten or rows:
+            raise NotImplementedError
 
 
 def _over(image: Image, newer: Image) -> Image:

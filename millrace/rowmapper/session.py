@@ -10,7 +10,7 @@ from millrace.binlog.fields import decode_text
 from millrace.binlog.statement import Statement
 from millrace.binlog.types import HeaderFlag
 from millrace.ddl import MAX_STATEMENT, Server, Session
-from millrace.rowmapper.chunked_rows import LargeEvent
+from millrace.rowmapper.event_reader import LargeEvent
 
 _EXPLICIT_TIMESTAMPS: Final = 1 << 24
 """MariaDB's flags2: explicit_defaults_for_timestamp is on."""

@@ -42,14 +42,16 @@ from millrace.binlog.events import TableMapEvent
 from millrace.binlog.events.rows import WriteRowsEvent
 from millrace.contract import HEADER_CHUNK, SourcePosition
 from millrace.kafka.chunks import ChunkError, ChunkJoiner
-from millrace.rowmapper.binding import BoundTable
-from millrace.rowmapper.known_rows import Name, ReplayedRows, RowLayout
+from millrace.rowmapper.binding import Binder, BoundTable
+from millrace.rowmapper.known_rows import KnownRows, Name, ReplayedRows, RowLayout
+from millrace.rowmapper.logged_rows import locate_value
 from millrace.rowmapper.non_row_changes import TEMPORARY
 from millrace.rowmapper.partition import partitions_of
-from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.transaction_output import Sink
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.logging import get_logger
-from millrace.stage import Output, OutputRecord, Record, Target
+from millrace.stage import OutputRecord, Record, Target
 
 _LOG = get_logger(__name__)
 _AT_ONCE_BYTES: Final = 2 * 1024 * 1024
@@ -235,14 +237,18 @@ class SnapshotMerger:
 
     def __init__(
         self,
-        publisher: Publisher,
+        sink: Sink,
+        binder: Binder,
         port: SnapshotPort,
         merged: SnapshotMerged,
+        *,
+        quarantine: Quarantine,
+        known: KnownRows,
         find_changes: FindChanges,
         deserialize: Callable[[bytes], Any],
     ) -> None:
         self.merged = merged
-        self._publisher = publisher
+        self._sink, self._binder, self._quarantine, self._known = sink, binder, quarantine, known
         self._port = port
         self._find_changes = find_changes
         self._deserialize = deserialize
@@ -316,14 +322,14 @@ class SnapshotMerger:
 
     def _note(self, lost: SnapshotLostError) -> None:
         """Write that rows of a snapshot are lost, and where the topic begins now."""
-        publisher, now_ms = self._publisher, self._publisher.now_us() // 1000
+        sink, now_ms = self._sink, self._sink.now_us() // 1000
         self._read_to = lost.begins
         self._joiner.reset()
         self.merged = SnapshotMerged(lost.topic_id, lost.begins)
-        state = publisher.topics.state
-        publisher.output.add(state, MERGED_KEY, self.merged.to_bytes(), now_ms)
-        if not publisher.topics.reads_another:
-            publisher.output.add(state, SNAPSHOT_LOST, str(lost).encode(), now_ms)
+        state = sink.topics.state
+        sink.output.add(state, MERGED_KEY, self.merged.to_bytes(), now_ms)
+        if not sink.topics.reads_another:
+            sink.output.add(state, SNAPSHOT_LOST, str(lost).encode(), now_ms)
 
     def _chunk_of(self, record: Record, joiner: ChunkJoiner) -> _Chunk | None:
         header, value, first = (
@@ -402,7 +408,7 @@ class SnapshotMerger:
             try:
                 if place.epoch > content.epoch:
                     self._check_reached(chunk)
-                selects = self._publisher.binder.selection.selects
+                selects = self._binder.selection.selects
                 if content.count and selects(content.database, content.table):
                     mapped.append(self._mapped(chunk))
             except (UserError, StopRequestedError, MemoryError):
@@ -432,22 +438,21 @@ class SnapshotMerger:
             dropped=merged.dropped + dropped,
             refused=merged.refused + refused,
         )
-        publisher = self._publisher
-        publisher.output.add(
-            publisher.topics.state, MERGED_KEY, self.merged.to_bytes(), chunks[-1].content.read_ms
+        self._sink.output.add(
+            self._sink.topics.state, MERGED_KEY, self.merged.to_bytes(), chunks[-1].content.read_ms
         )
 
     def _mapped(self, chunk: _Chunk) -> _Mapped:
         """Map the rows of a chunk, as those of an insert; raises BinlogError."""
-        content, publisher = chunk.content, self._publisher
-        if (content.database, content.table) in publisher.quarantine:
+        content = chunk.content
+        if (content.database, content.table) in self._quarantine:
             raise MissingStateError(
                 "the table is quarantined or paused: its older rows, redriven later, would undo these"
             )
         table_map = TableMapEvent.decode_fields(
             content.table_map, 0, len(content.table_map), _TABLE_MAP_HEADER
         )
-        bound = publisher.binder.bind(table_map, chunk.high, content.server_version)
+        bound = self._binder.bind(table_map, chunk.high, content.server_version)
         count = table_map.column_count
         present = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
         records = self._records(chunk, bound, present, content.rows)
@@ -457,7 +462,7 @@ class SnapshotMerger:
         self, chunk: _Chunk, bound: BoundTable, present: bytes, rows: bytes, first: int = 0
     ) -> Sequence[RowRecord]:
         """Write rows of a chunk, the one at ``first`` and those after it, as those of an insert."""
-        content, publisher = chunk.content, self._publisher
+        content = chunk.content
         event = WriteRowsEvent(0, 1, b"", len(bound.table.columns), b"", present, rows)
         place = EventMetadata(
             content.read_ms * 1000,
@@ -470,7 +475,7 @@ class SnapshotMerger:
             None,
             None,
             bound.schema_source,
-            publisher.now_us(),
+            self._sink.now_us(),
             f"snapshot-{content.snapshot}",
             1,
             1,
@@ -479,7 +484,7 @@ class SnapshotMerger:
         )
 
         def locate(row: int, side: int, ordinal: int) -> tuple[int, int]:
-            return bound.locate(event, row, side, ordinal)
+            return locate_value(bound.table.columns, event, (rows,), (row, side, ordinal))
 
         records: list[tuple[bytes | None, bytes]] = []
         writer = RowsEventWriter(bound.encoder, place, b"", present, locate, records=records, first=first)
@@ -491,9 +496,9 @@ class SnapshotMerger:
 
         They can where each change of each row is published, under its own key.
         """
-        known, content, binder = self._publisher.known, chunk.content, self._publisher.binder
+        known, content, binder = self._known, chunk.content, self._binder
         name = content.database, content.table
-        if known is None or not known.concerns(*name) or not binder.selection.is_published_whole(*name):
+        if not known.concerns(*name) or not binder.selection.is_published_whole(*name):
             return None
         layout = binder.layout(table_map, chunk.high, content.server_version)
         if layout is None or layout.key != tuple(column.ordinal for column in bound.table.key_columns):
@@ -546,8 +551,8 @@ class SnapshotMerger:
 
     def _learn(self, one: _Mapped, unchanged: Sequence[bool], changes: Changes) -> Iterator[RowRecord]:
         """Take in the rows, by which others are completed; give those that the stream did not know whole."""
-        known, content, layout = self._publisher.known, one.chunk.content, one.layout
-        if known is None or layout is None:
+        known, content, layout = self._known, one.chunk.content, one.layout
+        if layout is None:
             return
         if not changes.touched.isdisjoint(("", content.database, f"{content.database}.{content.table}")):
             return
@@ -566,11 +571,10 @@ class SnapshotMerger:
     def _put(self, one: _Mapped, records: Sequence[RowRecord]) -> None:
         if not records:
             return
-        publisher, bound, timestamp_ms = self._publisher, one.bound, one.chunk.content.read_ms
-        output: Output = publisher.output
-        noted = publisher.binder.note(bound)
+        bound, timestamp_ms, output = one.bound, one.chunk.content.read_ms, self._sink.output
+        noted = self._binder.note(bound)
         if noted is not None:
-            output.add(publisher.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
+            output.add(self._sink.topics.state, noted.key, noted.to_bytes(), timestamp_ms)
         size = sum(len(value) for _, value in records)
         made: list[OutputRecord] = [(key, value, timestamp_ms, None) for key, value in records]
         if bound.partitions == 1:

@@ -7,32 +7,33 @@ output (:mod:`millrace.rowmapper.publication`).
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from millrace.avro.service_state import OffsetRange, PendingXa, RowMapperState
+from millrace.avro.transactions import transaction_writer
 from millrace.binlog.errors import BinlogError, MissingStateError
 from millrace.binlog.events import TableMapEvent
 from millrace.binlog.transaction import TransactionEnd
 from millrace.contract import EventKey, SourcePosition
 from millrace.rowmapper.assembly import Assembler, Step, Transaction
-from millrace.rowmapper.binding import Seen
+from millrace.rowmapper.binding import Binder, Seen
+from millrace.rowmapper.compiled import CompiledPublisher
 from millrace.rowmapper.event_reader import EventReader, Marker
-from millrace.rowmapper.publication import CompiledRows, Publication, Publisher
+from millrace.rowmapper.known_rows import KnownRows
+from millrace.rowmapper.non_row_changes import NonRowChanges
+from millrace.rowmapper.publication import Publication, Publisher
+from millrace.rowmapper.quarantine import Quarantine
+from millrace.rowmapper.transaction_output import OutputFormat, Sink
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.stage import Record
 
 if TYPE_CHECKING:
-    from millrace.kernel.transactions import TableWriter, TransactionWriter
     from millrace.rowmapper.snapshots import SnapshotMerger
 
 Replay = Callable[[int, int], Iterator[Sequence[Record]]]
 """Reads the records from one offset to before another a second time, in batches."""
-
-_MOST_BYTES: Final = 1024 * 1024
-"""Events of a transaction that the kernel takes at once."""
 
 _BOUND_TOGETHER: Final = 50
 """Transactions whose tables are bound together, at the most."""
@@ -41,44 +42,52 @@ _ROLLBACKS: Final = (TransactionEnd.ROLLBACK, TransactionEnd.XA_ROLLBACK)
 
 
 class RowMapperStage:
-    """Takes records of the events topic in order; ``next_offset`` is that of the record to be taken next."""
+    """Maps records of the events topic in order; ``next_offset`` is that of the record to be mapped next."""
 
     def __init__(
         self,
         state: RowMapperState,
-        publisher: Publisher,
+        sink: Sink,
+        output_format: OutputFormat,
+        binder: Binder,
         reader: EventReader,
-        replay: Replay,
         *,
+        replay: Replay,
         buffer_bytes: int,
+        quarantine: Quarantine | None = None,
+        known: KnownRows | None = None,
+        learns_only: bool = False,
         snapshots: "SnapshotMerger | None" = None,
         end: SourcePosition | None = None,
         end_of: Callable[[Record], SourcePosition | None] = lambda _: None,
     ) -> None:
         """Begin where ``state`` says.
 
-        ``snapshots`` merges snapshots, if anything does: where the last event before the first record has its
-        ``end``, and where ``end_of`` says of a record.
+        ``known`` are the rows by which images are completed; with ``learns_only`` rows are learned, and
+        nothing is published. ``snapshots`` merges snapshots, if anything does: where the last event before
+        the first record has its ``end``, and where ``end_of`` says of a record.
         """
         self.unknown_xa = 0
         """XA transactions that were decided, and prepared before the first event."""
         self._end_of = end_of
-        # Nothing was taken so far, nor by an earlier row mapper.
-        self._is_first = not state.counters and not publisher.learn_only
+        # Nothing was mapped so far, nor by an earlier row mapper.
+        self._is_first = not state.counters and not learns_only
+        self._learns_only = learns_only
         self._last: Record | None = None
         self._end = end
         self._snapshots = snapshots
-        self.output = publisher.output
+        self.output, self._topics = sink.output, sink.topics
         self.next_offset = state.input_offset
-        self.counters = publisher.counters
-        self.non_row_changes = publisher.non_row_changes
+        self.counters = sink.counters
+        self.counters.update(state.counters)
         self.counters.update({"transactions_cut": 0, "gaps": 0})
+        self.non_row_changes = NonRowChanges(state.non_row_changes, state.temporary)
+        self.known = KnownRows() if known is None else known
+        self.quarantine = Quarantine(state.quarantined) if quarantine is None else quarantine
         self.record_time_ms = 0
-        """Timestamp of the last record taken, milliseconds since 1970."""
-        self._publisher = publisher
-        self._binder = publisher.binder
-        self._selection = publisher.binder.selection
-        self._quarantine = publisher.quarantine
+        """Timestamp of the last record mapped, milliseconds since 1970."""
+        self._binder = binder
+        self._selection = binder.selection
         self._reader = reader
         self._replay = replay
         self._assembler = Assembler(buffer_bytes, state.input_offset, state.server_version)
@@ -88,13 +97,37 @@ class RowMapperStage:
         self._progress = state.progress
         self._server_version = state.server_version
         self._publication: Publication | None = None
-        # Where the kernel is built, it takes what is ordinary.
-        self._compiled = None
-        # Where rows are known, those that are not published because of their server are to be seen too.
-        known, servers = publisher.known, self._selection.selects_server
-        if not (publisher.include_query or publisher.learn_only or (known and servers)):
-            self._compiled = publisher.compiled(reader.read)
-        self._most_bytes = min(buffer_bytes, _MOST_BYTES)
+        self.publication = Publisher(
+            sink,
+            output_format,
+            binder,
+            quarantine=self.quarantine,
+            non_row_changes=self.non_row_changes,
+            known=self.known,
+            learns_only=learns_only,
+        ).publication
+        """Makes the publication of a transaction."""
+        # Where the kernel is built, it publishes what is ordinary.
+        self._compiled: CompiledPublisher | None = None
+        # Where rows are known, those that are not published because of their server are learned too.
+        selects_server = self._selection.selects_server
+        if not (learns_only or output_format.include_query or (self.known.is_used and selects_server)):
+            writer = transaction_writer(
+                sink.topics.transactions,
+                *output_format.serialize_transaction.beginnings,
+                reader.read,
+                selects_server,
+                new_block=output_format.new_block,
+            )
+            if writer is not None:
+                self._compiled = CompiledPublisher(
+                    writer,
+                    sink,
+                    binder,
+                    quarantine=self.quarantine,
+                    known=self.known,
+                    most_bytes=buffer_bytes,
+                )
 
     @property
     def pending_xa(self) -> int:
@@ -114,7 +147,7 @@ class RowMapperStage:
     @property
     def completed_rows(self) -> int:
         """Number of rows with columns that were filled in."""
-        return 0 if self._publisher.known is None else self._publisher.known.completed
+        return self.known.completed
 
     def state(self) -> RowMapperState:
         """Return the state after everything that was written up to the last yield."""
@@ -123,7 +156,7 @@ class RowMapperStage:
             progress=self._progress if self._publication is None else self._publication.progress,
             server_version=self._server_version,
             pending_xa=tuple(self._pending_xa.values()),
-            quarantined=self._quarantine.tables,
+            quarantined=self.quarantine.tables,
             counters=dict(self.counters),
             non_row_changes=dict(self.non_row_changes.counts),
             temporary=self.non_row_changes.temporary,
@@ -138,18 +171,17 @@ class RowMapperStage:
         self._binder.look_again()
         if self._is_first:
             self._begin(records[0])
-        known = self._publisher.known
         index = 0
         while index < len(records):
             if self._compiled is not None:
-                index = yield from self._take_compiled(self._compiled, records, index)
+                index = yield from self._publish_compiled(self._compiled, records, index)
             index, steps = self._read(records, index)
             groups = [*_bound_together(steps), ()]
             for together, later in pairwise(groups):
                 self._binder.prepare(self._unbound(together), self._unbound(later))
                 for step in together:
                     yield from self._do(step)
-                    if self.output.full or (known is not None and known.full):
+                    if self.output.full or self.known.full:
                         yield
             self._stand_at(self._assembler.resume_at)
         self.record_time_ms = records[-1].timestamp_ms
@@ -163,8 +195,7 @@ class RowMapperStage:
         with suppress(ValueError):
             noted = self._binder.begin(EventKey.parse(first.key or b"").raw.place)
             if noted is not None:
-                topic = self._publisher.topics.schemas
-                self.output.add(topic, noted.key, noted.to_bytes(), first.timestamp_ms)
+                self.output.add(self._topics.schemas, noted.key, noted.to_bytes(), first.timestamp_ms)
 
     def _merge_snapshots(self, *, idle: bool) -> Iterator[None]:
         """Publish rows of snapshots that are due; ``idle`` says that no records wait to be taken."""
@@ -199,30 +230,22 @@ class RowMapperStage:
 
     # -- the kernel -----------------------------------------------------------------------------------
 
-    def _take_compiled(
-        self, compiled: "TransactionWriter", records: Sequence[Record], index: int
+    def _publish_compiled(
+        self, compiled: CompiledPublisher, records: Sequence[Record], index: int
     ) -> Generator[None, None, int]:
-        """Let the kernel publish whole transactions; give the index of the first record that is left.
+        """Let the kernel publish whole transactions; return the index of the first record that is left.
 
         It begins where the first transaction without published records may begin.
         """
-        find_table = partial(self._find_table, self._assembler.server_version)
         while index < len(records):
             prefix = self._reader.prefix
             if prefix is None or not self._assembler.is_between or self._progress is not None:
                 break
-            now_us, room = self._publisher.now_us(), self.output.room
-            began, index = (
-                index,
-                compiled.take(records, index, prefix, now_us, *room, self._most_bytes, find_table),
-            )
+            began = index
+            index = compiled.publish(records, index, prefix, self._assembler.server_version)
             if index == began:
                 break
-            self.output.merge(compiled.groups, compiled.count, compiled.size)
-            if compiled.transactions:
-                self.counters["rows"] += compiled.rows
-                self.counters["transactions"] += compiled.transactions
-            self._assembler.pass_over(compiled.offset, compiled.epoch)
+            self._assembler.pass_over(compiled.writer.offset, compiled.writer.epoch)
             self._server_version = self._assembler.server_version
             self._stand_at(self._assembler.resume_at)
             self.next_offset = self._assembler.resume_at
@@ -231,35 +254,17 @@ class RowMapperStage:
             yield
         return index
 
-    def _find_table(
-        self, server_version: str | None, table_map: TableMapEvent, epoch: int, log_file: str, position: int
-    ) -> "tuple[TableWriter | None, bool] | None":
-        """Return the kernel a table, or none where its rows are not published.
-
-        None alone is for what the reference must see to.
-        """
-        name = table_map.database, table_map.table
-        if not self._selection.selects(*name):
-            return None, True
-        if name in self._quarantine or self._selection.ignored_operations(*name):
-            return None
-        if self._publisher.known is not None and self._publisher.known.concerns(*name):
-            return None
-        place = SourcePosition(epoch, log_file, position)
-        found = self._binder.find(table_map, place, server_version)
-        return None if found is None or found[0].filter is not None else (found[0].compiled(), found[1])
-
     # -- the reference --------------------------------------------------------------------------------
 
     def _unbound(self, steps: Sequence[Step]) -> Iterator[Seen]:
         """Yield the table maps of transactions that are to be published."""
         selects_server = self._selection.selects_server
-        for step in () if self._publisher.learn_only else steps:
+        for step in () if self._learns_only else steps:
             transaction = step.transaction
             maps = () if transaction is None or transaction.defines else transaction.table_maps
             for incoming in maps:
                 name = incoming.event.database or "", incoming.event.table or ""
-                if name in self._quarantine or not self._selection.selects(*name):
+                if name in self.quarantine or not self._selection.selects(*name):
                     continue
                 if selects_server is not None and not selects_server(incoming.event.server_id):
                     continue
@@ -273,19 +278,15 @@ class RowMapperStage:
     def _do(self, step: Step) -> Iterator[None]:
         """Do what a step of the log asks for."""
         self.counters["transactions_cut"] += step.cut
-        known = self._publisher.known
-        if known is not None:
-            for table in step.cut_tables:
-                known.forget(*table)
+        for table in step.cut_tables:
+            self.known.forget(*table)
         if step.gap is not None:
             self._pass_gap(step.gap)
         transaction = step.transaction
         if transaction is not None:
             self._stand_at(transaction.start)
             self._server_version = transaction.server_version
-            self._publication = Publication(
-                self._publisher, transaction, self._undone(transaction), self._progress
-            )
+            self._publication = self.publication(transaction, self._undone(transaction), self._progress)
             self._progress = None
             yield from self._decide(transaction, self._publication)
             self._publication = None
@@ -298,20 +299,18 @@ class RowMapperStage:
 
     def _pass_gap(self, gap: Marker) -> None:
         """Let go of what may have changed where changes are missing: definitions of tables, known rows."""
-        publisher = self._publisher
         self.counters["gaps"] += 1
         noted = self._binder.gap(gap.position)
-        if publisher.known is not None:
-            publisher.known.forget_all()
-        if not publisher.learn_only:
-            publisher.output.add(publisher.topics.schemas, noted.key, noted.to_bytes(), gap.timestamp_ms)
+        self.known.forget_all()
+        if not self._learns_only:
+            self.output.add(self._topics.schemas, noted.key, noted.to_bytes(), gap.timestamp_ms)
 
     def _stand_at(self, offset: int) -> None:
         """Advance to the next transaction, or the next record."""
         if offset != self._resume_at:
             if self._progress is not None:
                 raise UserError(
-                    f"the transaction at offset {self._resume_at} of {self._publisher.topics.events} was "
+                    f"the transaction at offset {self._resume_at} of {self._topics.events} was "
                     "published in part, but its end is not there any more: the topic was replaced or "
                     "changed. Nothing was written; 'millrace reprocess' writes events and rows again",
                     ExitCode.DATA,
@@ -343,13 +342,7 @@ class RowMapperStage:
             batches = self._reader.again(self._replay(transaction.start, transaction.stop))
         else:
             batches = self._reader.held(transaction.events)
-        yield from publication.run(batches, self._compiled_rows(transaction))
-
-    def _compiled_rows(self, transaction: Transaction) -> CompiledRows | None:
-        """Return the kernel for the rows of a transaction."""
-        if self._compiled is None:
-            return None
-        return CompiledRows(self._compiled, partial(self._find_table, transaction.server_version))
+        yield from publication.publish(batches, self._compiled)
 
     def _undone(self, transaction: Transaction) -> Sequence[OffsetRange]:
         """Return the ranges of events whose rows are undone, of tables that a rollback undoes."""
@@ -376,7 +369,7 @@ class RowMapperStage:
             yield from publication.refuse(error)
             return
         batches = self._reader.again(self._replay(pending.start, pending.end))
-        yield from publication.run(batches, self._compiled_rows(transaction))
+        yield from publication.publish(batches, self._compiled)
         del self._pending_xa[xid]
 
 

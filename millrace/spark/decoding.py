@@ -35,10 +35,10 @@ from millrace.kafka.topics import TOPIC_SPECS, TableTopicInfo
 from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader
-from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.rowmapper.transaction_output import OutputFormat, Sink
 from millrace.runtime.imports import forget_zips, spare_garbage_collection
 from millrace.runtime.logging import configure_logging
 from millrace.stage import Output, OutputRecord, Record, Target, records_of_columns
@@ -343,12 +343,7 @@ class RawDecoder:
             catalog=history,
             without_topics=True,
         )
-        publisher = Publisher(
-            self.topics,
-            binder,
-            _NoQuarantine(),
-            Output(),
-            self.counters,
+        output_format = OutputFormat(
             serialize_transaction=TransactionSerializer(registry, self.topics.transactions),
             serialize_ddl=RecordSerializer(registry, self.topics.ddl, "Ddl"),
             serialize_dead_letter=dead_letter,
@@ -357,16 +352,18 @@ class RawDecoder:
             unpacked_limit=settings.rows.unpacked_mib << 20,
             include_query=settings.rows.include_query,
             truncate=settings.rows.truncate,
-            now_us=lambda: decoding.now_ms * 1000,
             new_block=_new_block() if kernel.has("columns") else None,
         )
-        unpacked_limit = publisher.unpacked_limit
+        unpacked_limit = output_format.unpacked_limit
         return RowMapperStage(
             RowMapperState(0),
-            publisher,
+            Sink(self.topics, Output(), self.counters, lambda: decoding.now_ms * 1000),
+            output_format,
+            binder,
             EventReader(self.read_event, _never_large, unpacked_limit=unpacked_limit, held_bytes=_UNBOUNDED),
-            self._events.read,
+            replay=self._events.read,
             buffer_bytes=_BUFFERED_BYTES,
+            quarantine=_NoQuarantine(),
         )
 
     def schema(self, schema_id: int) -> Any:

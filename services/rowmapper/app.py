@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from threading import Event
@@ -60,11 +60,10 @@ from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.known_rows import KnownRows
-from millrace.rowmapper.non_row_changes import NonRowChanges
-from millrace.rowmapper.publication import Publisher
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.rowmapper.transaction_output import OutputFormat, Sink
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.health import Health
@@ -106,7 +105,7 @@ class RowMapper:
     producer: TransactionalProducer
     registry: SchemaStore
     deserialize: EventDeserializer
-    publisher: Publisher
+    binder: Binder
     stage: RowMapperStage
     committer: Committer[RowMapperState]
 
@@ -147,12 +146,12 @@ def _map(service: Service[RowMapperSettings], refused: Mapping[str, str]) -> Non
     with assembled(service, refused, completes=True) as parts, ExitStack() as registered:
         reader, stage = parts.reader, parts.stage
         for metrics in (
-            RowMapperMetrics(service.metrics, stage, parts.publisher.quarantine, reader.lag),
+            RowMapperMetrics(service.metrics, stage, reader.lag),
             CommitMetrics(service.metrics, "rowmapper", parts.producer),
         ):
             registered.callback(service.metrics.unregister, metrics)
         # The definitions of thousands of tables take a second: while the reader still begins, not after it.
-        parts.publisher.binder.refresh()
+        parts.binder.refresh()
         service.log.info("mapping rows", topic=parts.topics.events, offset=stage.next_offset)
         run_stage(reader, parts.committer, stage, stop=service.stop, health=service.health)
 
@@ -202,7 +201,7 @@ def assembled(
         ports = Ports(service, admin, registry, pool, producer, started.infos, tick, leave=leave)
         history = ports.history(Catalog(kept=None)) if all_versions else None
         store = open_row_store(settings) if completes else None
-        stage, publisher = make_stage(ports, state, deserialize, refused, history, store=store)
+        stage, binder = make_stage(ports, state, deserialize, refused, history, store=store)
         committer = Committer(
             producer,
             started.guard,
@@ -211,14 +210,14 @@ def assembled(
             health=service.health,
             reader=reader,
             schemas=registry,
-            companion=publisher.known,
-            table_id=publisher.binder.topic_id,
-            written=publisher.binder.written,
+            companion=stage.known,
+            table_id=binder.topic_id,
+            written=binder.written,
         )
-        know_rows(ports, store, publisher, deserialize, stored=started.stored)
-        started.guard.also = watch_losses(settings, publisher.quarantine, service.health)
+        know_rows(ports, store, stage.known, deserialize, stored=started.stored)
+        started.guard.also = watch_losses(settings, stage.quarantine, service.health)
         committer.seek(stage.next_offset)
-        yield RowMapper(topics, reader, producer, registry, deserialize, publisher, stage, committer)
+        yield RowMapper(topics, reader, producer, registry, deserialize, binder, stage, committer)
 
 
 def make_stage(
@@ -230,42 +229,31 @@ def make_stage(
     *,
     store: SqliteRowStore | None = None,
     rebuilds: bool = False,
-) -> tuple[RowMapperStage, Publisher]:
-    """Make the stage of a row mapper that stands where ``state`` says, and what publishes for it.
+) -> tuple[RowMapperStage, Binder]:
+    """Make the stage of a row mapper that stands where ``state`` says, and what binds tables for it.
 
     ``history`` is what statements made of definitions up to there, None for what the schemas topic says.
     ``store`` has known rows, if any are. One that ``rebuilds`` the state yields wherever it can, and accepts
     topics as they are.
     """
-    settings, topics, infos = ports.settings, ports.topics, ports.infos
-    known, merged = ports.noted()
-    serialize_transaction, serialize_ddl, serialize_dead_letter = serializers(ports.registry, topics)
+    settings = ports.settings
+    noted_topics, merged = ports.noted()
     history = ports.history() if history is None else history
-    binder = _binder(ports, known, refused, history, accept_topics=rebuilds)
-    publisher = Publisher(
-        topics,
-        binder,
-        Quarantine(state.quarantined),
-        FullOutput() if rebuilds else Output(),
-        Counter(state.counters),
-        non_row_changes=NonRowChanges(state.non_row_changes, state.temporary),
-        serialize_transaction=serialize_transaction,
-        serialize_ddl=serialize_ddl,
-        serialize_dead_letter=serialize_dead_letter,
-        deadletter_limit=infos[topics.deadletter].record_limit,
-        statement_limit=infos[topics.ddl].record_limit // _STATEMENT_SHARE,
-        unpacked_limit=settings.rows.unpacked_mib << 20,
-        include_query=settings.rows.include_query,
-        truncate=settings.rows.truncate,
-        now_us=ports.now_us,
-        known=None if store is None else KnownRows(store, binder.selection.completes),
-    )
+    binder = _binder(ports, noted_topics, refused, history, accept_topics=rebuilds)
+    known = KnownRows() if store is None else KnownRows(store, binder.selection.completes)
+    quarantine = Quarantine(state.quarantined)
+    sink = Sink(ports.topics, FullOutput() if rebuilds else Output(), Counter(), ports.now_us)
+    output_format = ports.output_format()
     event_reader, replay = partial(ports.event_reader, deserialize), ports.replay
     buffer_bytes = settings.rows.buffer_mib << 20
     snapshots = ports.snapshots(deserialize, merged)
     merger = merger_of(
-        publisher,
+        sink,
+        output_format,
+        binder,
         snapshots,
+        quarantine=quarantine,
+        known=known,
         reader=event_reader,
         replay=replay,
         records=ports.records,
@@ -275,15 +263,19 @@ def make_stage(
     )
     stage = RowMapperStage(
         state,
-        publisher,
+        sink,
+        output_format,
+        binder,
         event_reader(),
-        replay,
+        replay=replay,
         buffer_bytes=buffer_bytes,
+        quarantine=quarantine,
+        known=known,
         snapshots=merger,
         end=snapshots.end_before(state.input_offset),
         end_of=partial(end_of, deserialize),
     )
-    return stage, publisher
+    return stage, binder
 
 
 def watch_losses(settings: RowMapperSettings, quarantine: Quarantine, health: Health) -> Callable[[], None]:
@@ -337,32 +329,28 @@ def _binder(
 def know_rows(
     ports: "Ports",
     store: SqliteRowStore | None,
-    publisher: Publisher,
+    known: KnownRows,
     deserialize: EventDeserializer,
     *,
     stored: bytes | None,
 ) -> None:
     """Bring known rows to the state that is ``stored``, where there is a store."""
-    known = publisher.known
-    if store is None or known is None:
+    if store is None:
         return
     ports.leave.callback(store.close)
 
     def scratch(state: RowMapperState) -> RowMapperStage:
         return RowMapperStage(
             state,
-            replace(
-                publisher,
-                binder=_binder(ports, (), None, ports.history(Catalog(kept=None))),
-                quarantine=Quarantine(),
-                output=Output(),
-                counters=Counter(),
-                non_row_changes=NonRowChanges(),
-                learn_only=True,
-            ),
+            Sink(ports.topics, Output(), Counter(), ports.now_us),
+            ports.output_format(),
+            _binder(ports, (), None, ports.history(Catalog(kept=None))),
             ports.event_reader(deserialize),
-            ports.replay,
+            replay=ports.replay,
             buffer_bytes=ports.settings.rows.buffer_mib << 20,
+            quarantine=Quarantine(),
+            known=known,
+            learns_only=True,
         )
 
     catch_up(
@@ -414,6 +402,18 @@ class Ports:
     def topics(self) -> Topics:
         """Those of the source."""
         return self.settings.names
+
+    def output_format(self) -> OutputFormat:
+        """Return how records are written, by the registered schemas and the limits of the topics."""
+        rows, infos = self.settings.rows, self.infos
+        return OutputFormat(
+            *serializers(self.registry, self.topics),
+            deadletter_limit=infos[self.topics.deadletter].record_limit,
+            statement_limit=infos[self.topics.ddl].record_limit // _STATEMENT_SHARE,
+            unpacked_limit=rows.unpacked_mib << 20,
+            include_query=rows.include_query,
+            truncate=rows.truncate,
+        )
 
     def ensure_topics(self, ids: Mapping[str, str | None]) -> Callable[[], TopicInfos]:
         """Begin to create topics of tables unless they exist; give what waits for what they are like."""

@@ -6,7 +6,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.stage import RowMapperStage
 
 _COUNTERS = {
@@ -31,11 +30,9 @@ class RowMapperMetrics(Collector):
         self,
         registry: CollectorRegistry,
         stage: RowMapperStage,
-        quarantine: Quarantine,
         lag: Callable[[], int | None],
     ) -> None:
         self._stage = stage
-        self._quarantine = quarantine
         self._lag = lag
         registry.register(self)
 
@@ -64,12 +61,12 @@ class RowMapperMetrics(Collector):
         yield GaugeMetricFamily(
             "millrace_rowmapper_quarantined_tables",
             "Tables whose rows go to the dead letter topic.",
-            len(self._quarantine.tables),
+            len(self._stage.quarantine.tables),
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_dead_letters_waiting",
             "Dead letters of quarantined tables, which wait to be redriven.",
-            sum(list(self._quarantine.waiting.values())),
+            sum(list(self._stage.quarantine.waiting.values())),
         )
         yield GaugeMetricFamily(
             "millrace_rowmapper_pending_xa",

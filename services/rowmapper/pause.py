@@ -31,7 +31,7 @@ def pause(
     def add() -> list[str]:
         with assembled(service, role="pause") as parts:
             settle(parts, stop)
-            quarantine, offset = parts.publisher.quarantine, parts.stage.state().input_offset
+            quarantine, offset = parts.stage.quarantine, parts.stage.state().input_offset
             known = [f"{database}.{table}" for database, table in tables if (database, table) in quarantine]
             dead_letter = newest_offset(settings.kafka, parts.topics.deadletter)
             for database, table in tables:

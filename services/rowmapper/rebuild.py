@@ -32,7 +32,7 @@ from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import TableTopicInfo, ensure_table_topics, ensure_topics
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
-from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.errors import UserError
@@ -247,34 +247,34 @@ class _Rebuild:
             if begin is not None:
                 ports.history(history, begin)
             state = RowMapperState(self._events.start)
-            stage, publisher = make_stage(ports, state, deserialize_event, history=history, rebuilds=True)
+            stage, _ = make_stage(ports, state, deserialize_event, history=history, rebuilds=True)
             events = self._events
             records = records_between(self._settings.kafka, self._topics.events, events.start, events.stop)
             for number, batch in enumerate(_batches(records)):
                 if number and number % 1000 == 0:
                     self._say(f"at offset {batch[0].offset} of {self._topics.events}")
                 for _ in stage.take(batch):
-                    self._release(publisher)
+                    self._release(stage.quarantine)
                     yield stage, stage.output
                     stage.output.clear()
 
-    def _release(self, publisher: Publisher) -> None:
+    def _release(self, quarantine: Quarantine) -> None:
         """Release quarantined tables of which later rows, or all dead letters, are in their topics."""
-        for entry in publisher.quarantine.tables:
+        for entry in quarantine.tables:
             since = EventKey.parse(entry.key.encode()).raw.order
             if any(
                 tail is not None and tail.table == entry.name and tail.order > since
                 for tail in self._tails.values()
             ):
-                publisher.quarantine.release(entry.database, entry.table)
+                quarantine.release(entry.database, entry.table)
                 continue
             order, waiting = self._redriven.get(entry.name, ((-1, 0, 0), None))
             if order < since:
                 continue
             if waiting is None:
-                publisher.quarantine.release(entry.database, entry.table)
+                quarantine.release(entry.database, entry.table)
             elif entry.dead_letter != waiting:
-                publisher.quarantine.update(replace(entry, dead_letter=waiting))
+                quarantine.update(replace(entry, dead_letter=waiting))
 
 
 class _Tail:

@@ -37,8 +37,9 @@ from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.state import oldest_offset, read_state
 from millrace.rowmapper.assembly import Transaction
+from millrace.rowmapper.dead_letters import WaitingRows
 from millrace.rowmapper.event_reader import Incoming
-from millrace.rowmapper.publication import Publication, Publisher, WaitingRows
+from millrace.rowmapper.publication import Publication
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
 from millrace.runtime.errors import StopRequestedError, UserError
@@ -127,13 +128,13 @@ def _redrive(
     """
     stop, kafka = service.stop, service.settings.kafka
     reached = end_before(kafka, parts.topics.events, parts.deserialize, parts.stage.next_offset)
-    parts.publisher.binder.trust_later(reached)
-    for entry in parts.publisher.quarantine.tables:
+    parts.binder.trust_later(reached)
+    for entry in parts.stage.quarantine.tables:
         if entry.name not in names:
             continue
         outcome = outcomes.setdefault(entry.name, Redriven(entry.name))
         say(f"redriving {outcome.table}")
-        work = Redrive(entry, outcome, parts.stage, parts.publisher)
+        work = Redrive(entry, outcome, parts.stage)
         committer, output = parts.committer, parts.stage.output
         committed = replace(outcome)
         try:
@@ -256,18 +257,18 @@ def discard(
     def give_up() -> None:
         with assembled(service, all_versions=True, role="deadletter discard") as parts:
             settle(parts, stop)
-            quarantine = parts.publisher.quarantine
+            quarantine = parts.stage.quarantine
             counts = dict(quarantine.waiting)
             for entry in quarantine.tables:
                 if entry.name not in names or stop.is_set():
                     continue
-                work = Redrive(entry, Redriven(entry.name), parts.stage, parts.publisher)
+                work = Redrive(entry, Redriven(entry.name), parts.stage)
                 waiting: Iterator[WaitingDeadLetter] = iter(())
                 if entry.progress is not None:
                     waiting = _dead_letters_of(service, parts, entry)
                 work.discard(waiting)
                 found[entry.name] = counts.get(entry.name, 0)
-                parts.publisher.counters["dead_letters_discarded"] += found[entry.name]
+                parts.stage.counters["dead_letters_discarded"] += found[entry.name]
             parts.committer.settle(parts.stage.output, parts.stage.state())
             parts.committer.commit()
 
@@ -317,13 +318,10 @@ def _waiting_rows(dead_letter: DeadLetterRecord, deserialize: EventDeserializer)
 class Redrive:
     """Maps the dead letters of one table; meanwhile the state says how far it is."""
 
-    def __init__(
-        self, entry: QuarantinedTable, outcome: Redriven, stage: RowMapperStage, publisher: Publisher
-    ) -> None:
+    def __init__(self, entry: QuarantinedTable, outcome: Redriven, stage: RowMapperStage) -> None:
         self._entry = entry
         self._outcome = outcome
         self._stage = stage
-        self._publisher = publisher
         self._publication: Publication | None = None
 
     def state(self) -> RowMapperState:
@@ -340,7 +338,7 @@ class Redrive:
     def run(self, dead_letters: Iterator[WaitingDeadLetter]) -> Iterator[None]:
         """Map dead letters until none is left, which releases the table, or one cannot be mapped."""
         outcome, transaction = self._outcome, ""
-        rows_before = self._publisher.counters["rows"]
+        rows_before = self._stage.counters["rows"]
         for waiting in dead_letters:
             publication = self._publication
             if publication is None or waiting.rows.context.transaction != transaction:
@@ -355,16 +353,16 @@ class Redrive:
                 if done is not None and done.offset == waiting.offset:
                     # Some of its rows are published, by a version that could map them.
                     rest = Progress(done.offset, done.row, done.records)
-                    self._publisher.quarantine.update(replace(self._entry, progress=rest))
+                    self._stage.quarantine.update(replace(self._entry, progress=rest))
                 break
             outcome.dead_letters += 1
-            self._publisher.counters["dead_letters_redriven"] += 1
-            outcome.rows = self._publisher.counters["rows"] - rows_before
+            self._stage.counters["dead_letters_redriven"] += 1
+            outcome.rows = self._stage.counters["rows"] - rows_before
             yield
         else:
             self._end(None)
-            self._publisher.quarantine.release(self._entry.database, self._entry.table)
-        outcome.rows = self._publisher.counters["rows"] - rows_before
+            self._stage.quarantine.release(self._entry.database, self._entry.table)
+        outcome.rows = self._stage.counters["rows"] - rows_before
 
     def discard(self, dead_letters: Iterator[WaitingDeadLetter]) -> None:
         """Release the table; end the transaction that an interrupted redrive has published in part."""
@@ -372,7 +370,7 @@ class Redrive:
             for waiting in islice(dead_letters, 1):
                 self._begin(waiting)
                 self._end(None)
-        self._publisher.quarantine.release(self._entry.database, self._entry.table)
+        self._stage.quarantine.release(self._entry.database, self._entry.table)
 
     def _begin(self, waiting: WaitingDeadLetter) -> Publication:
         """Go on to the dead letters of another transaction."""
@@ -386,17 +384,17 @@ class Redrive:
             gtid=context.gtid,
             committed_us=context.committed_us,
         )
-        self._publication = Publication(
-            self._publisher, transaction, progress=self._entry.progress, headers=[(HEADER_REDRIVEN, b"1")]
+        self._publication = self._stage.publication(
+            transaction, progress=self._entry.progress, headers=[(HEADER_REDRIVEN, b"1")]
         )
         return self._publication
 
     def _end(self, offset: int | None) -> None:
         """End the transaction at hand; the table waits from the dead letter at ``offset`` on."""
         if self._publication is not None:
-            self._publication.finish()
+            self._publication.end()
             self._publication = None
             self._entry = replace(self._entry, progress=None)
         if offset is not None and self._entry.dead_letter != offset:
             self._entry = replace(self._entry, dead_letter=offset)
-            self._publisher.quarantine.update(self._entry)
+            self._stage.quarantine.update(self._entry)

@@ -28,10 +28,9 @@ from millrace.kafka.state import (
     oldest_offset,
 )
 from millrace.kafka.topics import topic_ids
+from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.event_reader import EventReader
-from millrace.rowmapper.known_rows import Name, ReplayedRows
-from millrace.rowmapper.non_row_changes import NonRowChanges
-from millrace.rowmapper.publication import Publisher
+from millrace.rowmapper.known_rows import KnownRows, Name, ReplayedRows
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.snapshots import (
     ChangedKeys,
@@ -41,6 +40,7 @@ from millrace.rowmapper.snapshots import (
     Statements,
 )
 from millrace.rowmapper.stage import Replay, RowMapperStage
+from millrace.rowmapper.transaction_output import OutputFormat, Sink
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import KafkaSettings
@@ -276,9 +276,13 @@ def _beginning(deserialize: EventDeserializer, record: Record | None) -> EventRe
 
 
 def merger_of(
-    publisher: Publisher,
+    sink: Sink,
+    output_format: OutputFormat,
+    binder: Binder,
     port: SnapshotTopic,
     *,
+    quarantine: Quarantine,
+    known: KnownRows,
     reader: Callable[[], EventReader],
     replay: Replay,
     records: Callable[[int, int], Iterator[Record]],
@@ -301,20 +305,24 @@ def merger_of(
         while True:
             changes = Changes(rows=ReplayedRows(rows) if rows else None)
             scratch = RowMapperStage(
-                RowMapperState(start, server_version=state.server_version, pending_xa=state.pending_xa),
+                RowMapperState(
+                    start,
+                    server_version=state.server_version,
+                    pending_xa=state.pending_xa,
+                    quarantined=state.quarantined,
+                    temporary=state.temporary,
+                ),
+                replace(sink, output=Output(), counters=Counter()),
                 replace(
-                    publisher,
-                    quarantine=Quarantine(state.quarantined),
-                    output=Output(),
-                    counters=Counter(),
-                    non_row_changes=NonRowChanges(temporary=publisher.non_row_changes.temporary),
+                    output_format,
                     serialize_ddl=cast("RecordSerializer", Statements(changes)),
                     include_query=False,
-                    known=changes.rows,
                 ),
+                binder,
                 reader(),
-                replay,
+                replay=replay,
                 buffer_bytes=buffer_bytes,
+                known=changes.rows,
             )
             _note_keys(scratch, records(start, stop), wanted, changes)
             first = first_offset()
@@ -322,7 +330,16 @@ def merger_of(
                 return changes
             start = max(first, start - 4 * (stop - start) - _EVENTS)
 
-    return SnapshotMerger(publisher, port, port.merged, find_changes, deserialize)
+    return SnapshotMerger(
+        sink,
+        binder,
+        port,
+        port.merged,
+        quarantine=quarantine,
+        known=known,
+        find_changes=find_changes,
+        deserialize=deserialize,
+    )
 
 
 def _note_keys(

@@ -300,24 +300,24 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         )
         store, deserialize = open_row_store(settings), EventDeserializer(parts.registry)
         mapped = parts.rowmapper.state or RowMapperState(events.first_offset())
-        mapping, publisher = rowmapper_app.make_stage(ports, mapped, deserialize, parts.refused, store=store)
+        mapping, binder = rowmapper_app.make_stage(ports, mapped, deserialize, parts.refused, store=store)
         rowmapper: Committer[Any] = commit_by(
             parts.rowmapper.guard,
             mapped,
             reader=events,
-            companion=publisher.known,
+            companion=mapping.known,
             joins=reader,
-            table_id=publisher.binder.topic_id,
-            written=publisher.binder.written,
+            table_id=binder.topic_id,
+            written=binder.written,
         )
-        parts.rowmapper.guard.also = rowmapper_app.watch_losses(settings, publisher.quarantine, health)
+        parts.rowmapper.guard.also = rowmapper_app.watch_losses(settings, mapping.quarantine, health)
         for each in (
             DecoderMetrics(service.metrics, decoding, raw.lag),
-            RowMapperMetrics(service.metrics, mapping, publisher.quarantine, events.lag),
+            RowMapperMetrics(service.metrics, mapping, events.lag),
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
-        rowmapper_app.know_rows(ports, store, publisher, deserialize, stored=parts.rowmapper.stored)
+        rowmapper_app.know_rows(ports, store, mapping.known, deserialize, stored=parts.rowmapper.stored)
         definitions = _Definitions(settings, reader)
         links = Link(
             decoding,

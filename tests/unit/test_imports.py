@@ -159,8 +159,9 @@ STAGES: tuple[str, ...] = (
     ),
     *(
         f"millrace.rowmapper.{name}"
-        for name in ("publication", "chunked_rows", "value_offsets", "catalog", "session")
+        for name in ("publication", "rows", "statements", "dead_letters", "completion", "compiled")
     ),
+    *(f"millrace.rowmapper.{name}" for name in ("transaction_output", "logged_rows", "catalog", "session")),
     "millrace.stage",
 )
 

@@ -98,18 +98,17 @@ def start(world: World, *, compiled: bool, part: str = "whole", blocks: bool = F
     """
     if not isinstance(world.registry, _Registry):
         world.registry = _Registry()
+    if blocks and compiled:
+        world.new_block = partial(RecordBlock, Record)
     with patch.object(kernel, "_enabled", compiled):
         stage, on = world.start(), kernel.state() == "on"
     assert (stage._compiled is not None) == (on and not world.settings.rows.include_query)
     if blocks:
         stage._binder._without_topics = True
-    if blocks and compiled:
-        stage._publisher = replace(stage._publisher, new_block=partial(RecordBlock, Record))
-        stage._compiled = stage._publisher.compiled(stage._reader.read)
     if stage._compiled is not None:
-        stage._compiled = _Counting(stage._compiled)
-    if part != "whole":
-        stage._most_bytes = 0
+        stage._compiled.writer = _Counting(stage._compiled.writer)
+        if part != "whole":
+            stage._compiled._most_bytes = 0
     if part == "replayed":
         stage._assembler._buffer_bytes = 0
     return stage
@@ -154,7 +153,8 @@ def run(
                 stage.output.clear()
     committed.state = stage.state().to_bytes()
     if stage._compiled is not None:
-        committed.compiled, committed.parts = stage._compiled.taken, stage._compiled.parts
+        counting = stage._compiled.writer
+        committed.compiled, committed.parts = counting.taken, counting.parts
     return committed
 
 

@@ -4,7 +4,7 @@ Events come through the real codec, serializer and transaction tracker, as the d
 are lists in memory; a transaction of theirs is there whole when it is committed, or not at all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -23,6 +23,7 @@ from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TableTopicInfo, TopicInfo
 from millrace.rowmapper.event_reader import EventReader
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.transaction_output import Sink
 from millrace.stage import Record
 from services.rowmapper.app import Ports, know_rows, make_stage
 from services.rowmapper.row_store import SqliteRowStore
@@ -111,6 +112,9 @@ class WorldPorts(Ports):
     def now_us(self):
         return 1_000_123
 
+    def output_format(self):
+        return replace(super().output_format(), new_block=self.world.new_block)
+
     def ensure_topics(self, ids):
         return self.world.begin_to_ensure_topics(ids)
 
@@ -190,6 +194,8 @@ class World:
             rows=rows,
             **(selection or {}),
         )
+        self.new_block = None
+        """Makes blocks of records of transactions, as Spark reads them."""
         self.replays = 0
         self.looks = 0
         self.is_learning = False
@@ -207,7 +213,7 @@ class World:
 
     def start(self):
         """Start a row mapper where the state says."""
-        ports = WorldPorts(
+        self.ports = ports = WorldPorts(
             SimpleNamespace(settings=self.settings),
             admin=None,
             registry=self.registry,
@@ -222,14 +228,18 @@ class World:
         deserialize_event = EventDeserializer()
         self.event_reader = partial(ports.event_reader, deserialize_event)
         self.replay = ports.replay
-        stage, publisher = make_stage(ports, state, deserialize_event, store=store)
+        stage, self.binder = make_stage(ports, state, deserialize_event, store=store)
         self.is_learning = True
         stored = self.state and self.state.to_bytes()
-        know_rows(ports, store, publisher, deserialize_event, stored=stored)
+        know_rows(ports, store, stage.known, deserialize_event, stored=stored)
         self.is_learning = False
-        self.ledger.companion = publisher.known
-        self.ledger.written_as = publisher.binder.written
+        self.ledger.companion = stage.known
+        self.ledger.written_as = self.binder.written
         return stage
+
+    def sink(self, stage):
+        """Where a stage writes, for what writes beside it."""
+        return Sink(self.ports.topics, stage.output, stage.counters, self.ports.now_us)
 
     def begin_to_ensure_topics(self, ids):
         """Return what waits for :meth:`ensure_topics`."""

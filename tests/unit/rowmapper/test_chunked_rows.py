@@ -41,7 +41,7 @@ def output(world):
 
 @pytest.mark.parametrize("batch_rows", [1, 4, 10_000])
 def test_the_same_output_in_pieces(batch_rows, monkeypatch):
-    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", batch_rows)
+    monkeypatch.setattr("millrace.rowmapper.logged_rows._BATCH_ROWS", batch_rows)
     whole = World(made(1 << 30), limit=LIMIT)
     whole.run()
     pieces = World(made(700), limit=LIMIT, held_bytes=0)
@@ -55,10 +55,10 @@ def test_the_same_output_in_pieces(batch_rows, monkeypatch):
 
 def test_the_same_output_where_an_event_has_many_rows(monkeypatch):
     """A row may take a byte of its event and hundreds in a record: many are mapped batch by batch."""
-    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", 2)
+    monkeypatch.setattr("millrace.rowmapper.logged_rows._BATCH_ROWS", 2)
     whole = World(made(1 << 30), limit=LIMIT, cut_every=1)
     whole.run()
-    monkeypatch.setattr("millrace.rowmapper.publication._ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("millrace.rowmapper.rows.ROWS_AT_ONCE", 5)
     batches = World(made(1 << 30), limit=LIMIT, cut_every=1)
     batches.run()
     assert output(batches) == output(whole)
@@ -79,7 +79,7 @@ def test_references_lead_to_the_bytes():
 
 @pytest.mark.parametrize("cut_every", [1, 3, 20])
 def test_a_crash_anywhere_changes_nothing(cut_every, monkeypatch):
-    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", 2)
+    monkeypatch.setattr("millrace.rowmapper.logged_rows._BATCH_ROWS", 2)
     monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
     whole = World(made(1 << 30), limit=LIMIT)
     whole.run()

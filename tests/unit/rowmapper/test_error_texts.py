@@ -8,9 +8,8 @@ from millrace.avro.service_state import RowsContext
 from millrace.binlog.errors import BinlogError
 from millrace.binlog.events import PartialRowDataEvent, WriteRowsEvent, XidEvent
 from millrace.binlog.row_images import RowImages
-from millrace.rowmapper.chunked_rows import locate_in_pieces, row_batches
-from millrace.rowmapper.publication import WaitingRows
-from millrace.rowmapper.value_offsets import locate_value
+from millrace.rowmapper.dead_letters import WaitingRows
+from millrace.rowmapper.logged_rows import locate_value, row_batches
 
 from .logs import ALL, COLUMNS
 
@@ -46,10 +45,9 @@ def waiting(*events):
             f"a row image reaches past the end of the {len(ROWS) - 1} bytes of rows",
         ),
         (
-            lambda: locate_in_pieces(COLUMNS, EVENT, [ROWS], (1, 1, 1)),
+            lambda: locate_value(COLUMNS, EVENT, [ROWS], (1, 1, 1)),
             "there is no value in row 1, image 1, column 1",
         ),
-        (lambda: locate_value(COLUMNS, EVENT, 0, 0, 1), "there is no value in row 0, image 0, column 1"),
     ],
 )
 def test_the_text(cause, text):

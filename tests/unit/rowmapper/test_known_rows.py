@@ -263,11 +263,14 @@ def test_a_snapshot_teaches_rows(tmp_path, statement):
         return Changes(touched=set() if statement is None else {statement})
 
     merger = SnapshotMerger(
-        stage._publisher,
+        made.sink(stage),
+        made.binder,
         Port(chunk),
         SnapshotMerged("one", 0),
-        find_changes,
-        partial(deserialize, made.registry),
+        quarantine=stage.quarantine,
+        known=stage.known,
+        find_changes=find_changes,
+        deserialize=partial(deserialize, made.registry),
     )
     far = RowMapperState(10**6), SourcePosition(0, "bin.000001", 10**6)
     for _ in merger.merge(lambda: far[0], lambda: far[1], idle=False):

@@ -2,7 +2,6 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from millrace.rowmapper.quarantine import Quarantine
 from services.rowmapper.metrics import RowMapperMetrics
 
 from .harness import EventsTopic, World
@@ -17,7 +16,7 @@ def test_counters_go_on_after_a_restart():
     made.begin().insert("a", (4, "")).commit()
     stage = world.run()
     registry = CollectorRegistry()
-    RowMapperMetrics(registry, stage, Quarantine(), lambda: 7)
+    RowMapperMetrics(registry, stage, lambda: 7)
     text = generate_latest(registry).decode()
     assert "millrace_rowmapper_rows_total 3.0" in text
     assert "millrace_rowmapper_transactions_total 2.0" in text

@@ -9,7 +9,6 @@ from millrace.avro.service_state import RowMapperState
 from millrace.binlog.events import FormatDescriptionEvent
 from millrace.binlog.types import HeaderFlag
 from millrace.rowmapper.non_row_changes import NonRowChanges
-from millrace.rowmapper.quarantine import Quarantine
 from millrace.runtime.metrics import what_is_missing
 from services.rowmapper.metrics import RowMapperMetrics
 
@@ -182,7 +181,7 @@ def test_a_state_that_did_not_count_by_table():
 def test_metrics_and_what_readyz_says():
     result = world(statements("INSERT INTO a VALUES (1)", "DELETE FROM a", "DELETE FROM `b\n`"))
     registry = CollectorRegistry()
-    RowMapperMetrics(registry, result.run(), Quarantine(), lambda: 0)
+    RowMapperMetrics(registry, result.run(), lambda: 0)
     total = "millrace_rowmapper_non_row_changes_total"
     assert registry.get_sample_value(total, {"table": "shop.a"}) == 2
     lines = list(what_is_missing(registry))

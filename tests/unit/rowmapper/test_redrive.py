@@ -58,10 +58,9 @@ def redriven(made_world, found=None):
             ledger.settle(stage)
         records = records[1:]
     ledger.commit(stage)
-    publisher = stage._publisher
     read = [record for record in made_world.events.records if record.offset < stage.next_offset]
-    publisher.binder.trust_later(reached(read))
-    (entry,) = publisher.quarantine.tables
+    made_world.binder.trust_later(reached(read))
+    (entry,) = stage.quarantine.tables
     outcome = Redriven("shop.a")
     waiting = waiting_dead_letters(
         dead_letters(made_world, entry.dead_letter or 0) if found is None else found,
@@ -69,8 +68,8 @@ def redriven(made_world, found=None):
         EventDeserializer(),
         TOPIC,
     )
-    work = Redrive(entry, outcome, stage, publisher)
-    work.output = publisher.output
+    work = Redrive(entry, outcome, stage)
+    work.output = stage.output
     for _ in work.run(waiting):
         ledger.settle(work)
     ledger.settle(work)
@@ -375,7 +374,7 @@ def paused(made_world):
     stage = made_world.start()
     made_world.ledger.drop()
     entry = QuarantinedTable.paused("shop", "a", stage.state().input_offset, len(made_world.records(TOPIC)))
-    stage._publisher.quarantine.add(entry)
+    stage.quarantine.add(entry)
     made_world.ledger.settle(stage)
     made_world.ledger.commit(stage)
 
@@ -435,10 +434,9 @@ def test_dead_letters_that_are_given_up(commits):
         result.ledger.crash_after = None
     rows = notes(result) if commits else []
     stage = result.start()
-    publisher = stage._publisher
-    (entry,) = publisher.quarantine.tables
+    (entry,) = stage.quarantine.tables
     found = waiting_dead_letters(dead_letters(result), entry, EventDeserializer(), TOPIC)
-    Redrive(entry, Redriven("shop.a"), stage, publisher).discard(found)
+    Redrive(entry, Redriven("shop.a"), stage).discard(found)
     result.ledger.settle(stage)
     result.ledger.commit(stage)
     assert result.state.quarantined == ()

@@ -108,9 +108,16 @@ class Made:
                 keys.has_keyless = topic in keyless
             return Changes(set(emptied))
 
-        publisher, merged = self.stage._publisher, merged or SnapshotMerged("one", 0)
-        decode = partial(deserialize, self.world.registry)
-        self.merger = SnapshotMerger(publisher, port, merged, find_changes, decode)
+        self.merger = SnapshotMerger(
+            self.world.sink(self.stage),
+            self.world.binder,
+            port,
+            merged or SnapshotMerged("one", 0),
+            quarantine=self.stage.quarantine,
+            known=self.stage.known,
+            find_changes=find_changes,
+            deserialize=partial(deserialize, self.world.registry),
+        )
 
     @staticmethod
     def key_of(number):
@@ -303,8 +310,12 @@ class SnapshotPort(Port):
 def merge_after_all(made, stage, *chunks):
     """Publish chunks after all events; give the merger."""
     merger = merger_of(
-        stage._publisher,
+        made.sink(stage),
+        made.ports.output_format(),
+        made.binder,
         SnapshotPort(made.events, *chunks),
+        quarantine=stage.quarantine,
+        known=stage.known,
         reader=made.event_reader,
         replay=made.replay,
         records=lambda start, stop: (one for one in made.events.since(start) if one.offset < stop),

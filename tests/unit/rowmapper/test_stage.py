@@ -329,8 +329,8 @@ def output(made_world):
 def settle_often(monkeypatch):
     """Let a Kafka transaction end after any record, and any rows of an event."""
     monkeypatch.setattr("millrace.stage.Output.settle_bytes", 0)
-    monkeypatch.setattr("millrace.rowmapper.publication._AT_ONCE", 0)
-    monkeypatch.setattr("millrace.rowmapper.chunked_rows._BATCH_ROWS", 2)
+    monkeypatch.setattr("millrace.rowmapper.rows.AT_ONCE", 0)
+    monkeypatch.setattr("millrace.rowmapper.logged_rows._BATCH_ROWS", 2)
 
 
 @pytest.mark.usefixtures("settle_often")
@@ -424,7 +424,7 @@ def test_rows_that_were_mapped_in_batches_are_resumed_at_once(crash_after, settl
     result.ledger.crash_after = crash_after
     with contextlib.suppress(CrashError):
         result.run()
-    monkeypatch.setattr("millrace.rowmapper.publication._AT_ONCE", 1 << 20)
+    monkeypatch.setattr("millrace.rowmapper.rows.AT_ONCE", 1 << 20)
     result.ledger.crash_after = None
     result.run()
     assert result.read("t.shop.a") == whole.read("t.shop.a")
