@@ -29,16 +29,17 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.topics import ensure_topics
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.stage import RawStage
+from millrace.rowmapper.ports import Ports
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.takeover import make_stage
 from millrace.runtime.imports import spare_garbage_collection
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output, OutputRecord, Record
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
-from services.reader.stage import RawStage
-from services.rowmapper.app import Ports, make_stage
 from tests.fake_broker import Broker
 from tests.stages import Registry
 

@@ -20,7 +20,7 @@ SPAWNED: Final = "MILLRACE_BENCH_SPAWNED"
 _CALLS: Final = (
     ("reach Kafka", "services.{service}.app", "connect"),
     ("read the state without fencing", "services.reader.app", "committed_state"),
-    ("examine the server", "services.reader.live", "LiveSource.examine"),
+    ("examine the server", "millrace.reader.live", "LiveSource.examine"),
     ("take over", "services.{service}.app", "take_over"),
     ("look up topics", "millrace.kafka.exactly_once", "ensure_topics"),
     ("fence, read the state", "millrace.kafka.producer", "TransactionalProducer.open"),
@@ -30,10 +30,10 @@ _CALLS: Final = (
     ("compare records", "millrace.kafka.continuity", "ContinuityGuard.check_records"),
     ("claim the state", "millrace.kafka.producer", "TransactionalProducer.commit"),
     ("register own schemas", "millrace.avro.registry", "SchemaRegistry.register"),
-    ("read known topics", "services.rowmapper.app", "Ports.noted"),
+    ("read known topics", "millrace.rowmapper.ports", "Ports.noted"),
     ("seek", "millrace.kafka.input", "InputReader.seek"),
-    ("open the dump", "services.reader.live", "LiveSource.open"),
-    ("read the catalogue", "services.reader.live", "read_catalog"),
+    ("open the dump", "millrace.reader.live", "LiveSource.open"),
+    ("read the catalogue", "millrace.reader.live", "read_catalog"),
     ("bind tables", "millrace.rowmapper.binding", "Binder._bind_all"),
     ("commit", "millrace.kafka.exactly_once", "Committer.commit"),
 )

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from millrace.cli.job import JOBS
+from millrace.decoder.settings import DecoderSettings
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.setting_names import variable
-from services.decoder.settings import DecoderSettings
-from services.reader.settings import ReaderSettings
 from services.snapshot.settings import SnapshotSettings
 from spark_jobs.common.job import RawJobSettings
 

@@ -38,8 +38,11 @@ from millrace.binlog_command.row_kernel import TextKind
 from millrace.binlog_command.tool_options import TOOL_OPTIONS
 from millrace.cli.job import JOBS
 from millrace.contract import OF_ALL_SOURCES
+from millrace.decoder.settings import DecoderSettings
 from millrace.kafka.metrics import CommitMetrics
 from millrace.kafka.topics import TOPIC_SPECS
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper import json_format
 from millrace.rowmapper.non_row_changes import NonRowChanges
 from millrace.rowmapper.quarantine import Quarantine
@@ -55,9 +58,6 @@ from millrace.runtime.settings import (
 )
 from millrace.spark import json_columns
 from services.decoder.metrics import DecoderMetrics
-from services.decoder.settings import DecoderSettings
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
 from services.rowmapper.metrics import RowMapperMetrics
 from services.snapshot.metrics import SnapshotMetrics
 from services.snapshot.settings import SnapshotSettings

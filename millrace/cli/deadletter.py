@@ -39,6 +39,7 @@ from millrace.kafka.read import held_offsets
 from millrace.kafka.schema_topic import open_schemas
 from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import topic_ids
+from millrace.rowmapper.redrive import chosen_tables, discard, redrive
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -46,7 +47,6 @@ from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import RegistrySettings, ServiceSettings
 from millrace.text import printable, printable_json
 from millrace.verify.history import read_schema_history
-from services.rowmapper.redrive import chosen_tables, discard, redrive
 
 _ERROR_WIDTH: Final = 300
 

@@ -12,6 +12,7 @@ from millrace.kafka.client import connect
 from millrace.kafka.pause import pause_of, pause_source, resume_source
 from millrace.kafka.topics import topic_ids
 from millrace.rowmapper.catalog import Catalog
+from millrace.rowmapper.pause import pause as pause_tables
 from millrace.rowmapper.selection import Selection
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import UserError
@@ -19,7 +20,6 @@ from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.text import printable
 from millrace.verify.history import read_schema_history
-from services.rowmapper.pause import pause as pause_tables
 
 
 def _settings() -> RowMapperSettings:

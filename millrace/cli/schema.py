@@ -25,16 +25,16 @@ from millrace.ddl import MISSING, Unknown
 from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import open_schemas
+from millrace.rowmapper import history
 from millrace.rowmapper.catalog import Catalog, Found
 from millrace.rowmapper.definitions import read_definitions
+from millrace.rowmapper.history import Correction
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
 from millrace.text import printable, printable_json
 from millrace.verify.history import read_schema_history
-from services.rowmapper import history
-from services.rowmapper.history import Correction
 
 NOW: Final = SourcePosition(1 << 62, "", 0)
 """After all that is known of a log."""

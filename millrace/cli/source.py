@@ -30,14 +30,14 @@ from millrace.log_files import file_order
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import RetriableError
 from millrace.mysql.status import LogFile, binary_logs, log_status
+from millrace.reader.gtids import GtidProgress
+from millrace.reader.history import missing
+from millrace.reader.settings import ReaderSettings, checked_start
+from millrace.reader.start_position import seconds_of
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.text import printable
-from services.reader.gtids import GtidProgress
-from services.reader.history import missing
-from services.reader.settings import ReaderSettings, checked_start
-from services.reader.start_position import seconds_of
 
 
 @click.group("source", cls=SuggestingGroup)

@@ -17,19 +17,19 @@ from millrace.cli.frame import (
     source_option,
     topic_options,
 )
+from millrace.decoder import rebuild as decoder
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import ContinuityGuard
 from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.state import decoded_state
 from millrace.kafka.topics import ensure_topics
+from millrace.reader import rebuild as reader
+from millrace.rowmapper import rebuild as rowmapper
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import configure_logging
 from millrace.runtime.settings import ServiceSettings
-from services.decoder import rebuild as decoder
-from services.reader import rebuild as reader
-from services.rowmapper import rebuild as rowmapper
 
 State = ReaderState | DecoderState | RowMapperState
 

@@ -1,4 +1,4 @@
-"""What the decoder does, without Kafka, clock or threads: raw records in, typed events out.
+"""The decoder: exact event bytes in, typed Avro events out.
 
-The service and the Spark job ``reprocess`` run the same code.
+The service and the Spark job ``reprocess`` run the same :mod:`.stage`, which has no Kafka, clock or threads.
 """

@@ -17,6 +17,7 @@ from millrace.avro.service_state import DecoderState, QuarantinedTable, ReaderSt
 from millrace.avro.single_object import SingleObjectError
 from millrace.contract import PAUSE, Topics
 from millrace.dead_letters import lost_in_words, lost_tables
+from millrace.decoder.settings import DecoderSettings
 from millrace.doctor import (
     access_checks,
     kafka_checks,
@@ -38,6 +39,7 @@ from millrace.kafka.state import decoded_state, read_state
 from millrace.kernel import build
 from millrace.mysql.connection import MysqlAddress, MysqlConnection
 from millrace.mysql.errors import SourceError
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import (
@@ -48,8 +50,6 @@ from millrace.runtime.settings import (
     load_settings,
 )
 from millrace.status.missing import shortfalls
-from services.decoder.settings import DecoderSettings
-from services.reader.settings import ReaderSettings
 
 _KAFKA: Final = "Kafka"
 _REGISTRY: Final = "schema registry"

@@ -1,1 +1,1 @@
-"""The decoder: exact event bytes in, typed Avro events out; by what is in :mod:`millrace.decoder`."""
+"""The service of the decoder, which :mod:`millrace.decoder` is."""

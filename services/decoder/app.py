@@ -10,6 +10,7 @@ from millrace.avro.records import RecordSerializer
 from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import DecoderState
 from millrace.contract import Topics
+from millrace.decoder.settings import DecoderSettings
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.chunks import Reread
 from millrace.kafka.client import AdminClient, connect
@@ -23,7 +24,6 @@ from millrace.kafka.topics import TopicInfo
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service, run_service
 from services.decoder.metrics import DecoderMetrics
-from services.decoder.settings import DecoderSettings
 
 _LOG = get_logger(__name__)
 

@@ -5,9 +5,9 @@ import sys
 from millrace.runtime.imports import uncollected
 
 with uncollected():
+    from millrace.reader.settings import ReaderSettings
     from millrace.runtime.service import run_service
     from services.reader.app import run
-    from services.reader.settings import ReaderSettings
 
 
 def main() -> int:

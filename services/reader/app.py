@@ -31,17 +31,17 @@ from millrace.mysql.errors import (
     SourceError,
 )
 from millrace.mysql.packets import EventPiece
+from millrace.reader.event_cutter import OtherBytesError
+from millrace.reader.exclusion import RawExclusion
+from millrace.reader.files import EndOfFiles, FileSource
+from millrace.reader.live import LiveSource
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.stage import BadChecksumError, RawStage
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.service import Service
 from millrace.stage import Groups
-from services.reader.event_cutter import OtherBytesError
-from services.reader.exclusion import RawExclusion
-from services.reader.files import EndOfFiles, FileSource
-from services.reader.live import LiveSource
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
-from services.reader.stage import BadChecksumError, RawStage
 
 _IDLE_WAIT_S: Final = 0.5
 _OPEN_WAIT_S: Final = 0.05

@@ -30,6 +30,11 @@ from millrace.kafka.refusals import TopicsRefusedError
 from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import last_record
 from millrace.kafka.topics import ensure_topics
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
+from millrace.rowmapper.ports import REGISTERING, Ports, serializers
+from millrace.rowmapper.row_store import open_row_store
+from millrace.rowmapper.takeover import know_rows, make_stage, watch_losses
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.health import Health
 from millrace.runtime.service import Service, run_service
@@ -37,11 +42,8 @@ from millrace.stage import Groups
 from services.decoder import app as decoder_app
 from services.decoder.metrics import DecoderMetrics
 from services.reader import app as reader_app
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
-from services.rowmapper import app as rowmapper_app
+from services.rowmapper.app import leave_out
 from services.rowmapper.metrics import RowMapperMetrics
-from services.rowmapper.row_store import open_row_store
 from services.run.settings import RunSettings
 
 _RAW_ONLY_S: Final = 30.0
@@ -86,7 +88,7 @@ def _run(service: Service[RunSettings], admin: AdminClient, metrics: ReaderMetri
         try:
             _attempt(service, admin, metrics, attempts)
         except TopicsRefusedError as error:
-            rowmapper_app.leave_out(error, own, attempts.refused)
+            leave_out(error, own, attempts.refused)
             service.log.warning("restarting: topics refuse rows", topics=sorted(error.topics))
         except RegistryError as error:
             if not attempts.again:
@@ -116,7 +118,7 @@ def _attempt(
         written_by = None
         if silence is None:
             try:
-                rowmapper_app.serializers(registry, topics)
+                serializers(registry, topics)
                 written_by = decoder_app.serializers(registry, topics)
                 confirm_written(settings.kafka, admin, registry, topics)
             except RegistryError as error:
@@ -276,7 +278,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         InputReader(settings.kafka, topics.raw, groups["decoder"]) as raw,
         Rereader(settings.kafka, topics.raw, groups["decoder"]) as again,
         InputReader(settings.kafka, topics.events, groups["rowmapper"]) as events,
-        ThreadPoolExecutor(rowmapper_app.REGISTERING, "registry") as pool,
+        ThreadPoolExecutor(REGISTERING, "registry") as pool,
         ExitStack() as registered,
     ):
         reading = reader_app.make_stage(settings, parts.reader, metrics)
@@ -287,7 +289,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         decoding = decoder_app.make_stage(
             topics, parts.decoder.infos, parts.written_by, state, read_again, skip_to=skip_to
         )
-        ports = rowmapper_app.Ports(
+        ports = Ports(
             Service("rowmapper", settings, service.log, stop, health, service.metrics),
             parts.admin,
             parts.registry,
@@ -300,7 +302,7 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
         )
         store, deserialize = open_row_store(settings), EventDeserializer(parts.registry)
         mapped = parts.rowmapper.state or RowMapperState(events.first_offset())
-        mapping, binder = rowmapper_app.make_stage(ports, mapped, deserialize, parts.refused, store=store)
+        mapping, binder = make_stage(ports, mapped, deserialize, parts.refused, store=store)
         rowmapper: Committer[Any] = commit_by(
             parts.rowmapper.guard,
             mapped,
@@ -310,14 +312,14 @@ def _carry_all(parts: _Parts, metrics: ReaderMetrics) -> None:
             table_id=binder.topic_id,
             written=binder.written,
         )
-        parts.rowmapper.guard.also = rowmapper_app.watch_losses(settings, mapping.quarantine, health)
+        parts.rowmapper.guard.also = watch_losses(settings, mapping.quarantine, health)
         for each in (
             DecoderMetrics(service.metrics, decoding, raw.lag),
             RowMapperMetrics(service.metrics, mapping, events.lag),
             *(CommitMetrics(service.metrics, name, producer) for name in SERVICES),
         ):
             registered.callback(service.metrics.unregister, each)
-        rowmapper_app.know_rows(ports, store, mapping.known, deserialize, stored=parts.rowmapper.stored)
+        know_rows(ports, store, mapping.known, deserialize, stored=parts.rowmapper.stored)
         definitions = _Definitions(settings, reader)
         links = Link(
             decoding,

@@ -1,8 +1,8 @@
 """Settings of ``millrace run``: those of the three services, under their names."""
 
+from millrace.decoder.settings import DecoderSettings
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
-from services.decoder.settings import DecoderSettings
-from services.reader.settings import ReaderSettings
 
 
 class RunSettings(ReaderSettings, DecoderSettings, RowMapperSettings):

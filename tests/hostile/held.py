@@ -20,7 +20,7 @@ PLACES = {
     "taking over": "millrace.kafka.producer.TransactionalProducer.open",
     "comparing": "millrace.kafka.continuity.ContinuityGuard.begin",
     "reading": "millrace.kafka.input.InputReader.seek",
-    "binding": "services.rowmapper.app.ensure_table_topics",
+    "binding": "millrace.rowmapper.ports.ensure_table_topics",
     "producing": "millrace.kafka.producer.TransactionalProducer.send",
     "committing": "millrace.kafka.exactly_once.Committer.commit",
     "idle": "millrace.kafka.exactly_once.Committer.idle",

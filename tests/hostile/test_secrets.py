@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from millrace import cli
+from millrace.decoder.settings import DecoderSettings
 from millrace.demo.pipeline import parse_address
 from millrace.doctor.examine import load_sides
 from millrace.local.certificates import write_certificates
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.settings import RegistrySettings, ServiceSettings, load_settings
-from services.decoder.settings import DecoderSettings
-from services.reader.settings import ReaderSettings
 from tests.service_process import ServiceProcess, wait_for
 from tests.shared import run_python
 

@@ -28,11 +28,11 @@ from millrace.kafka.topics import ensure_topics
 from millrace.local import Kafka, LocalError, MySQL, Registry
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.errors import LinkLostError
+from millrace.rowmapper.ports import CatalogTopic, Ports
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import KafkaSettings, RegistrySettings, TopicsSettings
 from millrace.verify.tables import Records
-from services.rowmapper.app import Ports, _CatalogTopic
 from tests.service_process import source_environment
 from tests.shared import PROJECT, run_python
 
@@ -225,7 +225,7 @@ def test_a_definition_that_cannot_be_read(place: World) -> None:
     service = cast("Any", SimpleNamespace(settings=settings))
     ports = Ports(service, connect(place.settings), none, none, none, {}, lambda: None)
     with pytest.raises(UserError) as caught:
-        list(_CatalogTopic(ports).read())
+        list(CatalogTopic(ports).read())
     assert caught.value.message == (
         f"the definition at offset 0 of {place.topics.catalog} cannot be read: Catalog: 6e6f is not c3 01, "
         "the start of an Avro single object"

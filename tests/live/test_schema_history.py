@@ -30,9 +30,9 @@ from millrace.local import Kafka, MariaDB, MySQL, Registry
 from millrace.mysql.catalog import read_definitions
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.status import log_status
+from millrace.rowmapper import history
 from millrace.runtime.settings import RegistrySettings
 from millrace.verify.tables import compare_tables
-from services.rowmapper import history
 from tests.ddl_statements import NOT_UNDERSTOOD, STATEMENTS
 from tests.ddl_text import brief
 from tests.debian import perl_environment, unpacked

@@ -12,8 +12,8 @@ from millrace.local import Kafka, MariaDB, MySQL
 from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.status import binary_logs
+from millrace.reader.log_scan import start_position_at
 from millrace.runtime.errors import StopRequestedError
-from services.reader.log_scan import start_position_at
 from tests.service_process import server_environment, wait_for
 
 from .proxy import Proxy

@@ -43,7 +43,7 @@ SOON = """
 import sys
 import millrace.kafka.continuity as continuity
 continuity._SETTINGS_EVERY_S = continuity._LOOK_EVERY_S = 2.0
-import services.rowmapper.snapshot_topic as snapshot_topic
+import millrace.rowmapper.snapshot_topic as snapshot_topic
 snapshot_topic._COMPARE_EVERY_S = 2.0
 """
 """What looks once a minute in production does so every other second."""

@@ -54,9 +54,11 @@ from millrace.binlog.types import EventType
 from millrace.cli.reprocess import reprocess
 from millrace.cli.state import state
 from millrace.contract import Topics, log_number, transactional_id
+from millrace.decoder.settings import DecoderSettings
 from millrace.kafka import producer as producer_module
 from millrace.kafka.producer import CommitPolicy
 from millrace.kafka.state import state_key
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError, StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
@@ -65,9 +67,7 @@ from millrace.runtime.service import Service
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output
 from services.decoder import app as decoder_app
-from services.decoder.settings import DecoderSettings
 from services.reader import app as reader_app
-from services.reader.settings import ReaderSettings
 from services.rowmapper import app as rowmapper_app
 from services.run import app as run_app
 from services.run.settings import RunSettings
@@ -100,8 +100,8 @@ LOSSES = [
 ]
 """Topics that lose their tails together. That of a row topic alone shows in no state."""
 
-REGISTRY_USERS = [f"services.{name}.{module}" for name in SERVICES[1:] for module in ("app", "rebuild")]
-REGISTRY_USERS.append("services.run.app")
+REGISTRY_USERS = ["services.decoder.app", "millrace.decoder.rebuild", "millrace.rowmapper.takeover"]
+REGISTRY_USERS += ["millrace.rowmapper.rebuild", "services.run.app"]
 
 _NUMBERS = itertools.count(1)
 """Of processes: each is another one to the others."""

@@ -13,7 +13,7 @@ from millrace import kernel
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from services.reader.stage import BadChecksumError, RawStage
+from millrace.reader.stage import BadChecksumError, RawStage
 from tests.unit.kernel.both import NOT_BUILT
 from tests.unit.reader.logs import LIMIT, SID, Log, Recorder, Writer, event, make, parts, whole
 

@@ -11,7 +11,7 @@ from millrace.mysql.connection import Flavour, MysqlConnection, Row
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.errors import RefusedError, RetriableError
 from millrace.mysql.status import log_status
-from services.reader.live import _logs
+from millrace.reader.live import _logs
 from tests.mysql_stub import StubConnection
 
 ROWS = (

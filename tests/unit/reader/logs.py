@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from millrace.avro.service_state import ReaderState
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from services.reader.exclusion import RawExclusion
-from services.reader.metrics import ReaderMetrics
-from services.reader.stage import RawStage
+from millrace.reader.exclusion import RawExclusion
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.stage import RawStage
 
 LIMIT = 1000
 SID = bytes(range(16))

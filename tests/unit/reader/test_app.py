@@ -6,9 +6,9 @@ import pytest
 
 from millrace.mysql.errors import LogMismatchError, PurgedError
 from millrace.mysql.packets import EventPiece
+from millrace.reader.files import FileSource
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
-from services.reader.files import FileSource
 from tests.unit.test_faults import TOPICS, World, insert, write_log
 
 

@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from millrace.contract import ABANDONED, GAP, HEADER_MARKER
 from millrace.mysql.errors import GapError, LinkLostError, LogMismatchError, PurgedError, RefusedError
+from millrace.reader.files import EndOfFiles, FileSource
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
 from millrace.runtime.errors import StopRequestedError
 from millrace.runtime.settings import load_settings
-from services.reader.files import EndOfFiles, FileSource
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
 
 from .logs import GTID_PREFIX, SID, Log, Recorder, Writer, make
 

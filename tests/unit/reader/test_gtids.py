@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.gtid import GtidInterval, GtidSetEntry, GtidTaggedLogEvent, PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import GtidListEntry, MariadbGtidListEvent
-from services.reader.gtids import GtidProgress, gtid_text
+from millrace.reader.gtids import GtidProgress, gtid_text
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

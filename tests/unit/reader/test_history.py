@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.binlog.gtid_set import MariadbBinlogState, MariadbGtid
-from services.reader.history import WhereReadEnds, after_both, lacking, missing, state_after
+from millrace.reader.history import WhereReadEnds, after_both, lacking, missing, state_after
 
 A = "00000000-0000-0000-0000-00000000000a"
 B = "00000000-0000-0000-0000-00000000000b"

@@ -21,11 +21,11 @@ from millrace.mysql.identity import ServerNames
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.status import LogStatus
 from millrace.mysql.wire import Wire
+from millrace.reader import live, log_scan
+from millrace.reader.live import LiveSource
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.catalog import Catalog
 from millrace.runtime.settings import load_settings
-from services.reader import live, log_scan
-from services.reader.live import LiveSource
-from services.reader.settings import ReaderSettings
 
 from .logs import Log, Recorder, Writer, make, resume
 from .test_statements import query

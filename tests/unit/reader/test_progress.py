@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from services.reader.gtids import gtid_text
-from services.reader.progress import WATCHED, TransactionProgress
+from millrace.reader.gtids import gtid_text
+from millrace.reader.progress import WATCHED, TransactionProgress
 
 SID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562").bytes
 XID, XA_PREPARE, PAYLOAD, INCIDENT = 16, 38, 40, 26

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from millrace.reader.settings import ReaderSettings
 from millrace.runtime.errors import SettingsError, UserError
 from millrace.runtime.settings import load_settings
-from services.reader.settings import ReaderSettings
 
 
 def test_files_wait_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

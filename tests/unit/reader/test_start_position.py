@@ -16,24 +16,24 @@ from millrace.mysql.connection import Flavour, MysqlAddress, MysqlConnection
 from millrace.mysql.errors import PurgedError
 from millrace.mysql.identity import ServerNames
 from millrace.mysql.status import LogFile
-from millrace.runtime.errors import UserError
-from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.settings import load_settings
-from services.reader import live
-from services.reader.live import LiveSource
-from services.reader.settings import ReaderSettings
-from services.reader.start_position import (
+from millrace.reader import live
+from millrace.reader.live import LiveSource
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.start_position import (
     NoPlaceError,
     PlaceCheck,
     StartPosition,
     StartPositionFinder,
     seconds_of,
 )
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.settings import load_settings
 
 from .logs import GTID_PREFIX, SID, Log
 
 if TYPE_CHECKING:
-    from services.reader.stage import RawStage
+    from millrace.reader.stage import RawStage
 
 
 def log() -> Log:

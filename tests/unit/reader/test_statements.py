@@ -6,8 +6,8 @@ import zlib
 import pytest
 
 from millrace.mysql.packets import EventPiece
-from services.reader.alterations import Alterations
-from services.reader.statements import touched
+from millrace.reader.alterations import Alterations
+from millrace.reader.statements import touched
 
 from .logs import Log
 

@@ -18,15 +18,16 @@ from millrace.mysql.errors import LinkLostError, RetriableError
 from millrace.mysql.identity import LogHead, ServerNames
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import LogFile, LogStatus
+from millrace.reader import live, log_identity
+from millrace.reader.log_identity import _is_other_server, difference_of
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.stage import BadChecksumError
 from millrace.runtime.health import Health
 from millrace.runtime.logging import get_logger
 from millrace.runtime.settings import load_settings
 from millrace.stage import Output
-from services.reader import app, live, log_identity
-from services.reader.log_identity import _is_other_server, difference_of
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
-from services.reader.stage import BadChecksumError
+from services.reader import app
 
 from .logs import GTID_PREFIX, SID, Log, Recorder, event, make, resume, whole
 

@@ -23,8 +23,8 @@ from millrace.contract import (
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
-from services.reader.event_cutter import OtherBytesError
-from services.reader.stage import BadChecksumError
+from millrace.reader.event_cutter import OtherBytesError
+from millrace.reader.stage import BadChecksumError
 
 from .logs import (
     GTID_PREFIX,

@@ -22,11 +22,12 @@ from millrace.contract import EventKey
 from millrace.kafka.chunks import HELD_BYTES, split
 from millrace.kafka.topics import TableTopicInfo, TopicInfo
 from millrace.rowmapper.event_reader import EventReader
+from millrace.rowmapper.ports import Ports
+from millrace.rowmapper.row_store import SqliteRowStore
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.takeover import know_rows, make_stage
 from millrace.rowmapper.transaction_output import Sink
 from millrace.stage import Record
-from services.rowmapper.app import Ports, know_rows, make_stage
-from services.rowmapper.row_store import SqliteRowStore
 from tests.stages import Ledger, Registry
 
 SOURCE = "t"

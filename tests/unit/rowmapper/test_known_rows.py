@@ -25,11 +25,11 @@ from millrace.binlog.events import (
 from millrace.binlog.row_images import RowImages
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition
+from millrace.rowmapper.row_store import SqliteRowStore, open_row_store
 from millrace.rowmapper.settings import RowsSettings
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger
 from millrace.runtime.errors import UserError
 from millrace.snapshot.images import SelectedTable
-from services.rowmapper.row_store import SqliteRowStore, open_row_store
 from tests.stages import CrashError
 
 from .harness import EventsTopic, World

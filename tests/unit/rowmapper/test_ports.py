@@ -2,7 +2,7 @@
 
 from concurrent.futures import Future
 
-from services.rowmapper.app import Ports
+from millrace.rowmapper.ports import Ports
 
 
 class LateFuture(Future):

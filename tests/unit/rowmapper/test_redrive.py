@@ -13,9 +13,9 @@ from millrace.avro.records import DeadLetter, deserialize
 from millrace.avro.service_state import QuarantinedTable, RowsContext
 from millrace.dead_letters import DeadLetterRecord, Unreadable
 from millrace.kafka.chunks import ChunkJoiner
+from millrace.rowmapper.redrive import Redrive, Redriven, _chosen, waiting_dead_letters
+from millrace.rowmapper.snapshot_topic import end_of
 from millrace.runtime.errors import UserError
-from services.rowmapper.redrive import Redrive, Redriven, _chosen, waiting_dead_letters
-from services.rowmapper.snapshot_topic import end_of
 from tests.stages import CrashError, Ledger
 
 from .test_stage import definition, log, notes, settle_often, world

@@ -17,10 +17,10 @@ from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import EventKey, SourcePosition
 from millrace.kafka.chunks import split
 from millrace.rowmapper.partition import partition_of
+from millrace.rowmapper.snapshot_topic import merger_of
 from millrace.rowmapper.snapshots import Changes, SnapshotMerger, Statements
 from millrace.snapshot.images import SelectedTable
 from millrace.stage import Record
-from services.rowmapper.snapshot_topic import merger_of
 
 from .harness import EventsTopic, World
 from .logs import COLUMNS, Log

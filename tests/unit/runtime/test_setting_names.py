@@ -12,12 +12,12 @@ import millrace
 import services
 import spark_jobs
 from millrace.cli.verify import _Settings as VerifySettings
+from millrace.decoder.settings import DecoderSettings
+from millrace.reader.settings import ReaderSettings
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.setting_names import BESIDE, SETTINGS, known_variables, variable, variable_problems
 from millrace.runtime.settings import EnvironmentSettings, Switch, load_settings
-from services.decoder.settings import DecoderSettings
-from services.reader.settings import ReaderSettings
 from services.run.settings import RunSettings
 from services.snapshot.settings import SnapshotSettings
 

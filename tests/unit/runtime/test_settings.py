@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
+from millrace.decoder.settings import DecoderSettings
 from millrace.runtime.errors import SettingsError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import (
@@ -14,7 +15,6 @@ from millrace.runtime.settings import (
     TopicsSettings,
     load_settings,
 )
-from services.decoder.settings import DecoderSettings
 
 
 class ExampleSettings(ServiceSettings):

@@ -16,8 +16,8 @@ from millrace.binlog.types import EventType
 from millrace.contract import SourcePosition
 from millrace.ddl import altered
 from millrace.mysql.packets import EventPiece
+from millrace.reader.statements import READ, may_define, read_statement
 from millrace.rowmapper.session import DEFINING, is_on_temporary_table, session_of, statement_text
-from services.reader.statements import READ, may_define, read_statement
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from millrace.mysql.settings import MysqlSettings
+from millrace.reader.start_position import seconds_of
 from millrace.runtime.settings import ServiceSettings, Switch, TopicsSettings, refuse_idle
-from services.reader.start_position import seconds_of
 
 _START = re.compile(r"earliest|latest|gtid:.*|time:.*|.+:[0-9]+", re.DOTALL)
 

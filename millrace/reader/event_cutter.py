@@ -7,8 +7,8 @@ from typing import Final
 
 from millrace.contract import HEADER_CHECKSUM
 from millrace.kafka.chunks import chunk_header, split
+from millrace.reader.exclusion import EXCLUDED, BlankEvent
 from millrace.stage import Headers
-from services.reader.exclusion import EXCLUDED, BlankEvent
 
 BAD_CHECKSUM: Final = (HEADER_CHECKSUM, b"bad")
 """Header of the last record of an event whose checksum does not match."""

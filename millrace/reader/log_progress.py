@@ -11,9 +11,9 @@ from millrace.binlog.event_codec import decode_event
 from millrace.binlog.events.control import FormatDescriptionEvent
 from millrace.binlog.header import FIRST_POSITION
 from millrace.binlog.state import LogFormat, StreamState
+from millrace.reader.gtids import GtidProgress, gtid_text
+from millrace.reader.progress import TransactionProgress
 from millrace.runtime.logging import get_logger
-from services.reader.gtids import GtidProgress, gtid_text
-from services.reader.progress import TransactionProgress
 
 if TYPE_CHECKING:
     from millrace.kernel.events import RawTaker

@@ -15,8 +15,8 @@ from millrace.mysql.connection import MysqlConnection
 from millrace.mysql.dump import ReplicaIdentity
 from millrace.mysql.identity import LogHead, ServerNames, read_head
 from millrace.mysql.status import LogFile, binary_logs
-from services.reader.gtids import GtidProgress
-from services.reader.history import gtids_before, lacking
+from millrace.reader.gtids import GtidProgress
+from millrace.reader.history import gtids_before, lacking
 
 
 @dataclass(frozen=True, slots=True)

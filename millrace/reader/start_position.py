@@ -22,8 +22,8 @@ from millrace.binlog.header import FIRST_POSITION, TYPE_OFFSET
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import ROLES
 from millrace.binlog.types import EventType
-from services.reader.gtids import GtidProgress
-from services.reader.progress import WATCHED, TransactionProgress
+from millrace.reader.gtids import GtidProgress
+from millrace.reader.progress import WATCHED, TransactionProgress
 
 _FORMAT_DESCRIPTION: Final = int(EventType.FORMAT_DESCRIPTION_EVENT)
 _STOP: Final = int(EventType.STOP_EVENT)

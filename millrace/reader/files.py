@@ -21,20 +21,20 @@ from millrace.log_files import PACKING_ERRORS, file_order, listed_files, plain_n
 from millrace.mysql.errors import GapError, LinkLostError, LogMismatchError, PurgedError, RefusedError
 from millrace.mysql.identity import LogHead
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
-from millrace.runtime.errors import UserError
-from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.logging import get_logger
-from services.reader.log_identity import difference_of
-from services.reader.metrics import ReaderMetrics
-from services.reader.settings import ReaderSettings
-from services.reader.stage import RawStage
-from services.reader.start_position import (
+from millrace.reader.log_identity import difference_of
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.stage import RawStage
+from millrace.reader.start_position import (
     NoPlaceError,
     PlaceCheck,
     StartPositionFinder,
     moved_on_purpose,
     seconds_of,
 )
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     import io

@@ -18,10 +18,10 @@ from millrace.mysql.identity import read_head
 from millrace.mysql.packets import DumpEnd, EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.status import LogFile, LogStatus, log_status
-from services.reader.start_position import PlaceCheck, StartPosition, StartPositionFinder
+from millrace.reader.start_position import PlaceCheck, StartPosition, StartPositionFinder
 
 if TYPE_CHECKING:
-    from services.reader.alterations import Alterations
+    from millrace.reader.alterations import Alterations
 
 _LAST_POSITION: Final = 0xFFFFFFFF
 _WAIT_S: Final = 1.0

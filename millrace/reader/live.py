@@ -34,11 +34,8 @@ from millrace.mysql.packets import EventPiece
 from millrace.mysql.position import PositionTracker
 from millrace.mysql.semisync import require_semi_sync, semi_sync_findings
 from millrace.mysql.status import LogFile, binary_logs, first_with_gtids, log_status
-from millrace.runtime.errors import UserError
-from millrace.runtime.exit_codes import ExitCode
-from millrace.runtime.logging import get_logger
-from services.reader.gtids import GtidProgress
-from services.reader.history import (
+from millrace.reader.gtids import GtidProgress
+from millrace.reader.history import (
     WhereReadEnds,
     after_both,
     binlog_state_before,
@@ -49,21 +46,24 @@ from services.reader.history import (
     purged,
     state_after,
 )
-from services.reader.log_identity import LogMismatch, log_mismatch
-from services.reader.log_scan import (
+from millrace.reader.log_identity import LogMismatch, log_mismatch
+from millrace.reader.log_scan import (
     creation_time,
     mariadb_gtids,
     search,
     start_position_at,
     with_gtids_before,
 )
-from services.reader.settings import ReaderSettings
-from services.reader.stage import RawStage
-from services.reader.start_position import NoPlaceError, StartPosition, moved_on_purpose, seconds_of
-from services.reader.statements import touched
+from millrace.reader.settings import ReaderSettings
+from millrace.reader.stage import RawStage
+from millrace.reader.start_position import NoPlaceError, StartPosition, moved_on_purpose, seconds_of
+from millrace.reader.statements import touched
+from millrace.runtime.errors import UserError
+from millrace.runtime.exit_codes import ExitCode
+from millrace.runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from services.reader.alterations import Alterations
+    from millrace.reader.alterations import Alterations
 
 _LOG = get_logger(__name__)
 _FIRST: Final = "MILLRACE_START"
@@ -666,7 +666,7 @@ class LiveSource:
 
     def _search(self, connection: MysqlConnection, since: tuple[str, int], reading: CatalogReading) -> None:
         """Look which tables statements may have altered up to a reading."""
-        from services.reader.alterations import Alterations  # noqa: PLC0415 - a first start alone needs it
+        from millrace.reader.alterations import Alterations  # noqa: PLC0415 - a first start alone needs it
 
         status, began = reading.status, time.monotonic()
         found = self._alterations or Alterations(any_case=reading.lower_case_names, before=self._unsearched)

@@ -32,15 +32,16 @@ from millrace.kafka.state import last_records, newest_offset, oldest_offset
 from millrace.kafka.topics import TableTopicInfo, ensure_table_topics, ensure_topics
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.json_format import JsonFormat, envelope_of, json_format
+from millrace.rowmapper.ports import Ports
 from millrace.rowmapper.quarantine import Quarantine
 from millrace.rowmapper.settings import RowMapperSettings
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.rowmapper.takeover import make_stage
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
 from millrace.stage import Output, OutputRecord, Record, Target
-from services.rowmapper.app import Ports, make_stage
 
 Settings = RowMapperSettings
 

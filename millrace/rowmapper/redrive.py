@@ -41,13 +41,13 @@ from millrace.rowmapper.dead_letters import WaitingRows
 from millrace.rowmapper.event_reader import Incoming
 from millrace.rowmapper.publication import Publication
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.snapshot_topic import end_before
 from millrace.rowmapper.stage import RowMapperStage
+from millrace.rowmapper.takeover import RowMapper, assembled
 from millrace.runtime.errors import StopRequestedError, UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
-from services.rowmapper.app import RowMapper, assembled
-from services.rowmapper.snapshot_topic import end_before
 
 """The row mapper's own settings, so that rows are written as it writes them."""
 

@@ -19,14 +19,14 @@ from millrace.contract import ABANDONED, GAP, HEADER_ARTIFICIAL, HEADER_MARKER, 
 from millrace.mysql.errors import GapError
 from millrace.mysql.packets import HEAD_SIZE, EventPiece
 from millrace.mysql.position import ALTERED, PositionTracker
+from millrace.reader.event_cutter import BAD_CHECKSUM, AlreadyWritten, CutEvent, chunks_of
+from millrace.reader.exclusion import EXCLUDED, LOOKED_AT, BlankEvent, RawExclusion
+from millrace.reader.log_progress import LogProgress
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.progress import FOLLOWED, WATCHED
 from millrace.runtime.errors import UserError
 from millrace.runtime.logging import get_logger
 from millrace.stage import Headers, Output, OutputRecord
-from services.reader.event_cutter import BAD_CHECKSUM, AlreadyWritten, CutEvent, chunks_of
-from services.reader.exclusion import EXCLUDED, LOOKED_AT, BlankEvent, RawExclusion
-from services.reader.log_progress import LogProgress
-from services.reader.metrics import ReaderMetrics
-from services.reader.progress import FOLLOWED, WATCHED
 
 if TYPE_CHECKING:
     from millrace.kernel.events import RawTaker
@@ -207,7 +207,7 @@ class RawStage:
         ``now_ms`` is the present time, in milliseconds since 1970. With ``due`` it yields at the end of the
         first transaction of the source, too. Raises :class:`GapError` where bytes are missing,
         :class:`BadChecksumError` as the class says, and
-        :class:`~services.reader.event_cutter.OtherBytesError`; the output and the state agree then as well.
+        :class:`~millrace.reader.event_cutter.OtherBytesError`; the output and the state agree then as well.
         """
         pieces = list(pieces)
         index, count = 0, len(pieces)

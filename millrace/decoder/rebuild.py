@@ -17,6 +17,7 @@ from millrace.avro.service_state import DecoderState, LogScope, Rebuilt
 from millrace.binlog.state import StreamState
 from millrace.binlog.transaction import TransactionTracker
 from millrace.contract import GAP, HEADER_CHUNK, HEADER_MARKER, EventKey, RawKey, Topics
+from millrace.decoder.settings import DecoderSettings
 from millrace.decoder.stage import DecoderStage, Format
 from millrace.kafka.client import connect
 from millrace.kafka.continuity import TopicChangedError
@@ -27,7 +28,6 @@ from millrace.kafka.state import last_record, newest_offset, oldest_offset
 from millrace.kafka.topics import ensure_topics
 from millrace.runtime.settings import KafkaSettings
 from millrace.stage import FullOutput, Output, OutputRecord, Record
-from services.decoder.settings import DecoderSettings
 
 Settings = DecoderSettings
 

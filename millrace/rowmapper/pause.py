@@ -11,13 +11,13 @@ from threading import Event
 from millrace.avro.service_state import QuarantinedTable
 from millrace.kafka.pause import in_place_of_service
 from millrace.kafka.state import newest_offset
+from millrace.rowmapper.redrive import settle
 from millrace.rowmapper.settings import RowMapperSettings
+from millrace.rowmapper.takeover import assembled
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.logging import get_logger
 from millrace.runtime.service import Service
-from services.rowmapper.app import assembled
-from services.rowmapper.redrive import settle
 
 
 def pause(

@@ -16,13 +16,13 @@ from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.search import first_reaching, last_before, records_between
 from millrace.kafka.state import newest_offset, oldest_offset
 from millrace.mysql.packets import EventPiece
+from millrace.reader.exclusion import RawExclusion
+from millrace.reader.metrics import ReaderMetrics
+from millrace.reader.stage import RawStage
 from millrace.runtime.errors import UserError
 from millrace.runtime.exit_codes import ExitCode
 from millrace.runtime.settings import ServiceSettings
 from millrace.stage import Record
-from services.reader.exclusion import RawExclusion
-from services.reader.metrics import ReaderMetrics
-from services.reader.stage import RawStage
 
 
 class Settings(ServiceSettings):

@@ -7,7 +7,7 @@ from millrace.binlog.errors import InvalidValueError
 from millrace.binlog.events.gtid import GtidTaggedLogEvent, PreviousGtidsLogEvent
 from millrace.binlog.events.mariadb import MariadbGtidListEvent
 from millrace.binlog.gtid_set import GtidSet, MariadbBinlogState, MariadbGtid, MariadbGtidPosition
-from services.reader.progress import Gtid
+from millrace.reader.progress import Gtid
 
 
 class GtidProgress:
