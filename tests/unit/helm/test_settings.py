@@ -51,7 +51,7 @@ OTHER_SELECTION = {"replicate": {"ignoreDb": ["a"], "ignoreServerIds": [2]}}
 
 
 def settings_class(service: str) -> Any:
-    package = "millrace" if service == "rowmapper" else "services"
+    package = "millrace" if service in {"reader", "decoder", "rowmapper"} else "services"
     return getattr(importlib.import_module(f"{package}.{service}.settings"), SETTINGS[service])
 
 

@@ -128,12 +128,15 @@ def test_the_end_of_a_dump_that_does_not_wait() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (packets(b"\0" + event(30), sequence=2), "packet number 2 came where number 1"),
+        (packets(b"\0" + event(30), sequence=2), "packet number 2 arrived, expected number 1"),
         (
             packets(b"\x07rest of it"),
             "^a packet of the dump starts with 0x07, which means neither event, error nor end$",
         ),
-        (packets(b"\0" + event(30)) + packets(b"\0" + event(30), sequence=3), "number 3 came where number 2"),
+        (
+            packets(b"\0" + event(30)) + packets(b"\0" + event(30), sequence=3),
+            "number 3 arrived, expected number 2",
+        ),
     ],
 )
 def test_packets_that_do_not_join(data: bytes, words: str) -> None:
