@@ -44,12 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.live)
-    # Short files last, so that no worker ends with a long one: unit tests but those of Spark, deep ones last.
-    items.sort(key=lambda item: (_is_short(item.path), len(item.path.parts)))
+    # The longest first, so that no worker ends with a long one: unit tests of Spark, which are one file to
+    # the scheduler, then tests of servers, then all other unit tests, deep ones last.
+    items.sort(key=lambda item: (_is_short(item.path), not _is_spark(item.path), len(item.path.parts)))
 
 
 def _is_short(path: Path) -> bool:
-    return "unit" in path.parts and "spark" not in path.parts
+    return "unit" in path.parts and not _is_spark(path)
+
+
+def _is_spark(path: Path) -> bool:
+    return path.parts[-3:-1] == ("unit", "spark")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
