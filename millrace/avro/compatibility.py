@@ -8,13 +8,14 @@ keys, which begin with the id of a schema.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from millrace.avro.connect import own_name
 from millrace.avro.registry import full_name, same_schema
 from millrace.binlog.columns.declaration import BINARY_AS, quoted
-from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.sql_types import INTEGERS, SqlType
 
 _PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
@@ -62,15 +63,15 @@ def _meaning(avro: Any) -> tuple[Any, ...]:
 SQL_TYPE: Final = "millrace.type"
 """Property of a key's field: its column's type in SQL, of ENUM and SET without the members."""
 
-_INTEGERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
-_NUMBERS: Final = _INTEGERS - {"year"} | {"decimal"}
+_INTEGERS: Final = INTEGERS | {"year"}
+_NUMBERS: Final = INTEGERS | {"decimal"}
 _TEXTS: Final = {"varchar", "tinytext", "text", "mediumtext", "longtext"}
 _BYTES: Final = {"varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 _LISTS: Final = {"enum", "set"}
 _WITHOUT_SPACES: Final = {"char", "enum", "set", "uuid", "inet4", "inet6"}
 """Types whose values are text without spaces at the end."""
 
-_TAKES: Final[Mapping[str, set[str]]] = {
+_TAKES: Final[Mapping[str, AbstractSet[str]]] = {
     **dict.fromkeys(_NUMBERS, _NUMBERS | _INTEGERS),
     **dict.fromkeys(_TEXTS, _TEXTS | _WITHOUT_SPACES),
     **dict.fromkeys(_BYTES, _BYTES | {"binary"}),

@@ -174,13 +174,19 @@ def _key_schema(
             column.name,
             {
                 "type": _key_type(avro),
-                SQL_TYPE: codec_of(column).sql_type().partition("(" if column.members else "\0")[0],
+                SQL_TYPE: _sql_type(column),
                 **aliases.get(column.ordinal, {}),
             },
         )
         for column, avro in zip(table.key_columns, types, strict=True)
     ]
     return {"type": "record", "name": "Key", "fields": fields}
+
+
+def _sql_type(column: Column) -> str:
+    """Return a column's type in SQL, of ENUM and SET without the members."""
+    text = codec_of(column).sql_type()
+    return text.partition("(")[0] if column.members else text
 
 
 def _aliases(columns: Sequence[Column], options: AvroOptions, former: Former) -> dict[int, dict[str, Any]]:

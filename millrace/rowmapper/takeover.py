@@ -12,9 +12,7 @@ from functools import partial
 
 from millrace.avro.events import EventDeserializer
 from millrace.avro.records import deserialize as deserialize_row
-from millrace.avro.registry import (
-    SchemaStore,
-)
+from millrace.avro.registry import SchemaStore
 from millrace.avro.service_state import RowMapperState, TableTopic
 from millrace.avro.snapshots import SNAPSHOT_LOST
 from millrace.contract import Topics
@@ -25,9 +23,7 @@ from millrace.kafka.input import InputReader
 from millrace.kafka.producer import TransactionalProducer
 from millrace.kafka.schema_topic import confirm_written, open_schemas
 from millrace.kafka.state import oldest_offset
-from millrace.rowmapper.binding import (
-    Binder,
-)
+from millrace.rowmapper.binding import Binder
 from millrace.rowmapper.catalog import Catalog
 from millrace.rowmapper.json_format import json_format
 from millrace.rowmapper.known_rows import KnownRows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.sql_types import INTEGERS, SqlType
 from millrace.binlog.names import folded, quoted_name
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.mysql.catalog import read_definition
@@ -22,8 +22,7 @@ _MAY_PASS: Final = (1412, 1205, 1213)
 _COUNTER: Final = re.compile(r" AUTO_INCREMENT=\d+")
 """What changes of a table's definition with each row."""
 _DOING: Final = "read a snapshot"
-_INTEGERS: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
-_DIGITS: Final = _INTEGERS | {"decimal", "year", "float", "double", "enum", "set"}
+_DIGITS: Final = INTEGERS | {"decimal", "year", "float", "double", "enum", "set"}
 _QUOTED: Final = frozenset(("date", "time", "datetime", "inet4", "inet6", "uuid"))
 
 
@@ -276,7 +275,7 @@ def split_key(
     The first column must be an integer, with more than ``least`` values between its ends.
     """
     keys = key_columns(definition)
-    if not keys or SqlType.parse(keys[0].column_type).name not in _INTEGERS or parts < 2:
+    if not keys or SqlType.parse(keys[0].column_type).name not in INTEGERS or parts < 2:
         return [((), "")]
     name = quoted_name(keys[0].name)
     row = connection.row(

@@ -302,11 +302,11 @@ def _offset_of(reached: StreamOffset) -> dict[str, Any]:
     return {name: value for name, value in asdict(reached).items() if value is not None}
 
 
-_AVAILABLE_NOW: Any = object
-_EVERYTHING: Any = ()
+_LIMITS: Any = None
 with suppress(ModuleNotFoundError):  # Spark 4.1 has no such limits
-    _limits = import_module("pyspark.sql.streaming.datasource")
-    _AVAILABLE_NOW, _EVERYTHING = _limits.SupportsTriggerAvailableNow, _limits.ReadAllAvailable
+    _LIMITS = import_module("pyspark.sql.streaming.datasource")
+_AVAILABLE_NOW: Any = object if _LIMITS is None else _LIMITS.SupportsTriggerAvailableNow
+_EVERYTHING: Any = () if _LIMITS is None else _LIMITS.ReadAllAvailable
 
 
 class LogStreamReader(DataSourceStreamReader, _AVAILABLE_NOW):  # type: ignore[misc]
@@ -353,9 +353,8 @@ class LogStreamReader(DataSourceStreamReader, _AVAILABLE_NOW):  # type: ignore[m
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's
         """Return how much a micro-batch may have; Spark 4.2 and later ask for it."""
-        limits = import_module("pyspark.sql.streaming.datasource")
         most = self._options.max_offsets
-        return limits.ReadAllAvailable() if most is None else limits.ReadMaxRows(most)
+        return _LIMITS.ReadAllAvailable() if most is None else _LIMITS.ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Read no further than to where the topic ends now; Spark 4.2 and later ask for it."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.sql_types import INTEGERS, SqlType
 from millrace.binlog.table import ColumnDefinition
 
 _COMPUTED: Final = re.compile(
@@ -19,7 +19,7 @@ _COMPUTED: Final = re.compile(
     r"(general|unicode|unicode_520|0900|uca1400)_(?:nopad_)?(?:(ai|as)_)?(ci|cs)"
     r"|latin1_(swedish)_(?:nopad_)?(ci)"
 )
-_NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", "float", "double"}
+_NUMBERS: Final = INTEGERS | {"year", "decimal", "float", "double"}
 _TIMES: Final = {"time", "datetime", "timestamp"}
 _LATIN_EXTENDED_A_END: Final = "\u0180"
 _BMP_END: Final = 0x10000

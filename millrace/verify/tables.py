@@ -33,7 +33,7 @@ from millrace.avro.records import deserialize
 from millrace.avro.registry import SchemaStore
 from millrace.binlog.columns.declaration import AvroOptions
 from millrace.binlog.columns.spatial import GEOMETRY_TYPES
-from millrace.binlog.columns.sql_types import SqlType
+from millrace.binlog.columns.sql_types import INTEGERS, SqlType
 from millrace.binlog.names import folded, quoted_name
 from millrace.binlog.table import ColumnDefinition, TableDefinition
 from millrace.contract import SourcePosition, Topics, escape_name, versions_among
@@ -76,7 +76,7 @@ _LARGEST_ROW: Final = (1 << 30) + (1 << 20)
 """Bytes: max_allowed_packet at its greatest, and its lengths."""
 _TABLE_TYPES: Final = ("BASE TABLE", "SYSTEM VERSIONED")
 _SEQUENCE: Final = "SEQUENCE"
-_NUMBERS: Final = {"tinyint", "smallint", "mediumint", "int", "bigint", "year"}
+_NUMBERS: Final = INTEGERS | {"year"}
 _IMPLICIT_DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys(_NUMBERS, 0),
     "decimal": Decimal(0),

@@ -424,12 +424,12 @@ def claims(
             both = reference.number, member.number
             if topology[reference.number] == topology[member.number]:
                 made += [Claim(*both, origin, None, SHARED_ID, *_EVERYWHERE) for origin in twice]
+            single = [row for row in rows if row.origin not in twice]
             made += [
                 Claim(*both, r.origin, r.form, OWN if r.origin in member.own else SKIPPED, r.low, r.high)
-                for r in rows
-                if r.origin not in twice
+                for r in single
             ]
-            made += _decisions(reference, member, [r for r in rows if r.origin not in twice])
+            made += _decisions(reference, member, single)
             origins = {origin for number, origin in has if number == reference.number} - twice
             made += _never(reference, member, rows, {o for o in origins if (member.number, o) not in has})
             made += _restored(reference, member, rows, origins & set(member.own))

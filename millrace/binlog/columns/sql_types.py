@@ -7,7 +7,9 @@ from typing import Final
 
 from millrace.binlog.errors import UnsupportedError
 
-__all__ = ["SqlType"]
+__all__ = ["INTEGERS", "SqlType"]
+
+INTEGERS: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint"))
 
 _TYPE = re.compile(r"\s*([a-z0-9_]+)\s*(?:\(([\d\s,]+)\))?(.*)", re.DOTALL)
 
